@@ -149,8 +149,9 @@ def name_of(path):
 
 
 def imported_modules(path, known):
-    """The modules that one imports when it is imported itself."""
-    for node in ast.parse(path.read_text("utf-8")).body:
+    """The modules that one imports at its top, those for type checkers alone included."""
+    tops = ast.parse(path.read_text("utf-8")).body
+    for node in (part for top in tops for part in (top.body if isinstance(top, ast.If) else [top])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
@@ -15,7 +15,7 @@ from heedful.recorder.doors import by_hand
 from heedful.recorder.doors.cells import BATCH, KEYS, ONE, QUERIES, Cells, cells_of
 from heedful.recorder.observed import AXES, Observed
 from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.owners.told_axes import TokenAxes, axes_told_for, parsed_once, told_order
+from heedful.recorder.owners.told_axes import pattern_for, told_order
 from heedful.recorder.owners.usual_order import (
     HEADS,
     PARTS,
@@ -23,7 +23,6 @@ from heedful.recorder.owners.usual_order import (
     Order,
     Sizes,
     usual_order,
-    widths_of,
 )
 from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
@@ -38,9 +37,10 @@ class Seen(NamedTuple):
     evidence: what it is checked against.
     number: of the call in the recording; inputs: those that tell of its texts.
     where: the modules that run, from the outermost on: names, and which run of each it is.
-    module: the one that attends; lengths: the sizes of axes of what it was given.
+    widths: of the projections of the module that attends; lengths: the sizes of axes of what it was
+        given. Both are empty where the axes are told.
     writes: whether it is in the decoder of a model that has an encoder too.
-    reads_text: whether it is in no part for images or sound.
+    names_tokens: whether ids among the inputs name its tokens.
     """
 
     observed: Observed
@@ -51,10 +51,10 @@ class Seen(NamedTuple):
     where: tuple[tuple[str, int], ...]
     pass_index: int
     inputs: Inputs
-    module: nn.Module
+    widths: set[int]
     lengths: set[int]
     writes: bool
-    reads_text: bool
+    names_tokens: bool
 
 
 class Arranged(NamedTuple):
@@ -74,7 +74,7 @@ class Arranged(NamedTuple):
     of_texts: int = 0
 
 
-def arranged(seen: Seen, axes: Mapping[str, TokenAxes]) -> Arranged:
+def arranged(seen: Seen, axes: Mapping[str, str]) -> Arranged:
     """A call with its axes in order: as it tells them, as the user does, or as is usual.
 
     Raises:
@@ -88,10 +88,10 @@ def arranged(seen: Seen, axes: Mapping[str, TokenAxes]) -> Arranged:
         count = texts if texts and B % texts == 0 else B
         return Arranged(observed, seen.evidence, TOLD, count, max(1, B // max(1, count)))
     cells = cells_of_call(observed)
-    token_axes = axes_told_for(axes, seen.name) or parsed_once(observed.axes)
-    if token_axes is not None:
-        return in_order(seen, cells, told_order(token_axes, cells, observed.texts or texts), TOLD)
-    sizes = Sizes(texts, other, widths_of(seen.module), seen.lengths)
+    pattern = pattern_for(axes, seen.name) or observed.axes
+    if pattern:
+        return in_order(seen, cells, told_order(pattern, cells, observed.texts or texts), TOLD)
+    sizes = Sizes(texts, other, seen.widths, seen.lengths)
     try:
         order, layout = usual_order(cells, sizes)
     except ArgumentError:

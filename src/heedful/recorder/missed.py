@@ -18,9 +18,9 @@ PROJECTIONS = (
     {"to_qkv"}, {"c_attn"}, {"wqkv"}, {"qkv_proj"}, {"query_key_value"}, {"w_qs", "w_ks"},
 )  # fmt: skip
 NOTHING = (
-    "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it, or "
-    "only in a method that was called directly, and not as model(...); linear and graph attention "
-    "and state spaces have no map of queries × keys"
+    "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it, "
+    "or only in a method that was called directly, and not as model(...); linear and graph "
+    "attention and state spaces have no map of queries × keys"
 )
 
 

@@ -28,11 +28,11 @@ from heedful.recorder.doors.tape import Tape
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.missed import NOTHING, silent
 from heedful.recorder.observed import Observed
-from heedful.recorder.options import Options
+from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.inputs import Inputs, lengths_of
-from heedful.recorder.owners.told_axes import check_names
+from heedful.recorder.owners.usual_order import widths_of
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
-from heedful.recorder.settling import Settling, check_heads
+from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
@@ -94,13 +94,14 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    options = Options.of(axes, layers, heads, values, dtype, every, budget, tokenizer)
     modules = unsupported.modules_of(model)
-    check_names(options.axes, model)
+    options = Options.of(model, axes, layers, heads, values, dtype, every, budget, tokenizer)
     recording = Recording(budget=options.budget, naming=options.naming)
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
-    again = functools.partial(record, axes=axes, layers=layers, heads=heads, dtype=dtype)
+    again = functools.partial(
+        record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
+    )
     recording.probe = functools.partial(verify, again, recorder.settling, running)
     try:
         with uninterrupted():
@@ -176,13 +177,11 @@ class _Recorder:
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
-        self.settling = Settling(
-            options.axes, options.heads, options.dtype, self._names_tokens, recording.miss
-        )
+        self.settling = Settling(options.axes, options.heads, options.dtype, recording.miss)
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0
-        self._has_naming = options.naming is not None
+        self._widths: dict[str, set[int]] = {}  # of the projections of modules, by their names
         self._pass = -1
         self._forget()
 
@@ -298,19 +297,27 @@ class _Recorder:
         if name not in self.names:
             self.names[name] = self._blocks.layer_of(name)
         layer = self.names[name]
-        index, self._calls = self._calls, self._calls + 1
+        number, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:
             return None
         frame = running.innermost
         if multihead_attention.is_one(frame.module):
             multihead_attention.tell(observed, frame)
-        is_told = bool(observed.axes)
+        widths, lengths = set[int](), set[int]()
+        if not observed.axes:
+            widths = self._widths_of(frame)
+            lengths = lengths_of(frame)
+        known = self.options.naming or running.is_known or package_of(frame.module) in KNOWN
         evidence = self._kept(observed, name)
         return Seen(
-            observed, evidence, name, layer, index, running.where, running.pass_index, self._given(),
-            frame.module, set() if is_told else lengths_of(frame.module, frame),
-            running.writes, running.reads_text,
+            observed, evidence, name, layer, number, running.where, running.pass_index,
+            self._given(), widths, lengths, running.writes, bool(known) and running.reads_text,
         )  # fmt: skip
+
+    def _widths_of(self, frame: Frame) -> set[int]:
+        if frame.name not in self._widths:
+            self._widths[frame.name] = widths_of(frame.module)
+        return self._widths[frame.name]
 
     def _kept(self, observed: Observed, name: str) -> Evidence:
         """Copy what the model may change of a call, and give what it is checked against."""
@@ -366,11 +373,6 @@ class _Recorder:
         self._inputs.append((reader, inputs))
         self.image = self.image or inputs.image
         return inputs
-
-    def _names_tokens(self, module: nn.Module) -> bool:
-        """Whether ids of tokens are known: in models of ours and of transformers, and elsewhere
-        where a tokenizer was given."""
-        return self._has_naming or self.running.is_known or package_of(module) in KNOWN
 
 
 def _held(mask: Any) -> Any:

@@ -11,24 +11,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Arranged, Seen, arranged
 from heedful.recorder.doors import by_hand
-from heedful.recorder.observed import Observed
-from heedful.recorder.owners.inputs import Inputs
+from heedful.recorder.observed import AXES, Observed
+from heedful.recorder.options import check_heads
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
-from heedful.recorder.owners.told_axes import TokenAxes
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import Evidence, sampled
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.replayed import check_replayed
+
+# Errors that are not of a call, such as a timeout: it is settled again when it is next looked at
+FROM_OUTSIDE = (MemoryError, OSError)
 
 
 class Settling:
@@ -38,20 +40,18 @@ class Settling:
         axes: what the user tells of the axes of queries.
         heads: the model's numbers of those that are kept; None is all.
         dtype: in which queries and keys are kept; None is their own.
-        names_tokens: whether ids among the inputs name the tokens of a module.
         miss: is told of a call that is not understood: its module's name, and the error.
     """
 
     def __init__(
         self,
-        axes: Mapping[str, TokenAxes],
+        axes: Mapping[str, str],
         heads: list[int] | None,
         dtype: torch.dtype | None,
-        names_tokens: Callable[[nn.Module], bool],
         miss: Callable[[str, Exception], None],
     ) -> None:
         self.axes, self.heads, self.dtype = axes, heads, dtype
-        self.names_tokens, self.miss = names_tokens, miss
+        self.miss = miss
         self._token_ids = TokenIds()
         # of each module's last call: its number of keys, and its pass
         self._lengths: dict[str, tuple[int, int]] = {}
@@ -72,6 +72,8 @@ class Settling:
             self._begin(seen.pass_index)
         try:
             call = arranged(seen, self.axes)
+        except FROM_OUTSIDE:
+            raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
@@ -91,24 +93,27 @@ class Settling:
         """The call of an arrangement; None where it is not understood, which is told."""
         try:
             return self._kept(seen, call)
-        except ArgumentError:
+        except (ArgumentError, *FROM_OUTSIDE):
             raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
-        observed, weights = call.observed, call.weights
-        if self.heads is not None and observed.query.shape[1] != len(self.heads):
-            check_heads(self.heads, observed.query.shape[1], seen.name)
+        observed, evidence, weights = call.observed, call.evidence, call.weights
+        if self.heads is not None and seen.observed.axes != AXES:  # else they are chosen already
+            check_heads(self.heads, H := observed.query.shape[1], seen.name)
             observed = observed.of_heads(self.heads)
-            weights = None if weights is None else weights[:, self.heads]
+            if weights is None:
+                evidence = evidence.of_heads(self.heads, H)
+            else:
+                weights = weights[:, self.heads]
         self._masks.split(observed)
         observed.cross = crosses(observed, seen.name)
         tokens = self._real_tokens(seen, observed, call.parts)
-        checked: Evidence | Callable[[], Check] = call.evidence
+        checked: Evidence | Callable[[], Check] = evidence
         if observed.meeting is not None and weights is not None:
-            checked = check_replayed(call.evidence, observed.meeting.used)
+            checked = check_replayed(evidence, observed.meeting.used)
             is_near = observed.meeting.has_product and _is_near(observed, weights, tokens)
             weights = None if is_near else weights
             tokens = tokens if weights is None else _with_weights(tokens, weights)
@@ -157,8 +162,7 @@ class Settling:
         self, seen: Seen, observed: Observed, tokens: list[RealTokens], kind: str, layout: Layout
     ) -> Ids:
         """The ids of the tokens at queries and keys, by position; none of a guessed layout."""
-        is_sure = layout.word != "guessed" and self.names_tokens(seen.module)
-        if not (is_sure and seen.reads_text):
+        if layout.word == "guessed" or not seen.names_tokens:
             return Ids()
         # layers of one side that share a mask have the same tokens
         key = kind, *observed.shape, seen.writes, id(tokens), observed.cross, seen.inputs.number
@@ -166,16 +170,6 @@ class Settling:
             ids = self._token_ids.of(observed, seen.inputs, seen.writes, tokens)
             self._ids[key] = ids, tokens
         return self._ids[key][0]
-
-
-def check_heads(heads: list[int], count: int, name: str) -> None:
-    """Refuse heads that a module does not have.
-
-    Raises:
-        ArgumentError: with those that it has.
-    """
-    if max(heads) >= count:
-        raise ArgumentError(f"head {max(heads)} of {name}", expected=f"heads from 0 to {count - 1}")
 
 
 def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens]) -> bool:

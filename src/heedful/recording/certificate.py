@@ -116,7 +116,8 @@ def _compared(
 
     With it, whether the log-sum-exps of these rows are those that a kernel gave.
     """
-    assert evidence.rows is not None and evidence.outputs is not None
+    assert evidence.rows is not None
+    assert evidence.outputs is not None
     queries, keys, _ = group.tokens
     is_real = torch.isin(evidence.rows, queries)
     places = torch.searchsorted(queries, evidence.rows[is_real])

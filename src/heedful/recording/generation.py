@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How the passes of a layer go together; layers whose passes have the same real tokens share it.
+    """How the passes of a layer go together; layers of the same real tokens share it.
 
     shape: how many queries and keys the whole has. crosses: whether these are of two texts.
     """

@@ -60,6 +60,8 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> tuple[Observed, Tens
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     query, key = query.expand(S, H, N, -1), key.expand(S, *key.shape[1:])
+    if not query.is_floating_point():  # as a product of whole numbers has them
+        query, key = query.to(weights), key.to(weights)
     made = replace(seen, query=query, key=key, value=None, door=DOOR)
     if not meeting.has_product:
         return replace(made, door=ALONE), weights

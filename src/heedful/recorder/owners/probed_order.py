@@ -9,6 +9,7 @@ of heads nothing. An axis may join several of these: then its digits are looked 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -102,7 +103,7 @@ def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
     if is_queries and _same(tables, axis, size, 1):
         return [(size, QUERIES)]  # of queries that change with no input, such as learned ones
     for steps in _splits(size):
-        pieces = [*zip(steps, steps[1:], strict=False)]  # outer and inner step of each digit
+        pieces = [*pairwise(steps)]  # outer and inner step of each digit
         roles = [_role(tables, axis, size, outer, inner) for outer, inner in pieces]
         if "" not in roles and len(set(roles)) == len(roles):
             return [
