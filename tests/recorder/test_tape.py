@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from heedful.errors import RunError
-from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, cells_of
-from heedful.recorder.doors.tape import Tape
+from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, cells_of, in_cells
+from heedful.recorder.doors.tape import LINEAR, NO_MAP, UNMET, Tape
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 HIDDEN = torch.rand(N, M) < 0.4
@@ -19,11 +19,14 @@ SHUFFLED = torch.randperm(M)
 
 
 def watched(run, *given, parameters=()):
-    """What a tape tells of a function: the meetings, the reasons, and what the function gave."""
+    """What a tape reports of a function: the meetings, the reasons, and the function's result."""
     met, missed = [], []
-    tape = Tape(parameters, lambda: True, met.append, missed.append, {})
+    tape = Tape(
+        parameters, lambda: True, lambda: "attn", met.append, lambda *of: missed.append(of), {}
+    )
     with tape:
         made = run(*given)
+    tape.end()
     return met, missed, made
 
 
@@ -56,22 +59,23 @@ def rounded(scores):
     return scores.float().masked_fill(HIDDEN, -1e9).softmax(-1, torch.float32).to(scores.dtype)
 
 
+def without_nan(scores):
+    weights = scores.softmax(-1)
+    return torch.where(weights.isnan(), 0.0, weights)
+
+
+def of_three(scores):
+    best = scores.topk(3, -1).values[..., -1:]
+    return torch.where(scores < best, -math.inf, scores).softmax(-1)
+
+
 SPELLINGS = {
     "softmax": lambda scores: (scores * D**-0.5).softmax(-1),
     "function": lambda scores: F.softmax(scores.masked_fill(HIDDEN, -1e4), dim=-1),
     "where": lambda scores: torch.where(HIDDEN, scores.new_tensor(-math.inf), scores).softmax(-1),
     "logarithms": lambda scores: scores.log_softmax(-1).exp(),
-    "written out": written_out,
-    "a sink": with_sink,
-    "in place": in_place,
-    "a cap and a bias": capped,
-    "float32 inside": rounded,
-    "NaN taken out": lambda scores: torch.where(
-        (weights := scores.softmax(-1)).isnan(), 0.0, weights
-    ),
-    "the best alone": lambda scores: torch.where(
-        scores < scores.topk(3, -1).values[..., -1:], -math.inf, scores
-    ).softmax(-1),
+    **{made.__name__: made for made in (written_out, with_sink, in_place, capped, rounded)},
+    **{made.__name__: made for made in (without_nan, of_three)},
 }
 
 
@@ -87,89 +91,88 @@ def test_weights_run_again_are_the_models_own_bit_for_bit(mode, spelling, dtype)
 
     with mode():
         expected = run(query, key, value)
-        met, missed, (weights, output) = watched(run, query, key, value)
+        [meeting], missed, (weights, output) = watched(run, query, key, value)
     assert torch.equal(output, expected[1])
     assert missed == []
-    [meeting] = met
     cells = cells_of(meeting)
-    assert torch.equal(cells.weights().reshape(weights.shape), weights)
+    assert torch.equal(in_cells(meeting, meeting.used()).reshape(weights.shape), weights)
     assert [cells.kinds.count(kind) for kind in (QUERIES, KEYS)] == [1, 1]
-    arranged = cells.query[cells.queries].squeeze(-2), cells.key[cells.keys].squeeze(-3)
-    assert torch.equal(arranged[0].reshape(query.shape), query)
-    assert torch.equal(arranged[1].reshape(key.shape), key)
+    assert torch.equal(cells.query[cells.queries].reshape(query.shape), query)
+    assert torch.equal(cells.key[cells.keys].reshape(key.shape), key)
 
 
-@pytest.mark.parametrize("moves", ["flip", "index_select", "gather", "roll"])
-def test_keys_that_were_moved_keep_their_rows(moves):
+MOVED = {
+    "flip": lambda scores: scores.flip(-1),
+    "roll": lambda scores: scores.roll(2, -1),
+    "gather": lambda scores: scores.gather(-1, SHUFFLED.expand(scores.shape)),
+    "index_select": lambda scores: scores.index_select(-1, SHUFFLED),
+}
+
+
+@pytest.mark.parametrize("way", MOVED)
+def test_keys_that_were_moved_keep_their_rows(way):
     query, key, value = factors()
-
-    def moved(scores):
-        if moves == "flip":
-            return scores.flip(-1)
-        if moves == "roll":
-            return scores.roll(2, -1)
-        if moves == "gather":
-            return scores.gather(-1, SHUFFLED.expand(scores.shape))
-        return scores.index_select(-1, SHUFFLED)
-
-    [meeting], _, _ = watched(lambda: moved(query @ key.mT).softmax(-1) @ value)
+    [meeting], _, _ = watched(lambda: MOVED[way](query @ key.mT).softmax(-1) @ value)
     cells = cells_of(meeting)
-    of_queries, of_keys = cells.query[cells.queries], cells.key[cells.keys]
-    scores = (of_queries * of_keys).sum(-1).view(B * H, N, M)
-    torch.testing.assert_close(scores.softmax(-1), cells.weights().view(B * H, N, M))
+    scores = (cells.query[cells.queries] * cells.key[cells.keys]).sum(-1)
+    weights = in_cells(meeting, meeting.used())
+    torch.testing.assert_close(scores.softmax(-1).view(weights.shape), weights)
 
 
 def test_axes_are_those_of_the_softmax():
     query, key, value = factors()
-    run = lambda: (query @ key.mT).softmax(-1) @ value  # noqa: E731
-    [meeting], _, _ = watched(run)
+    [meeting], _, _ = watched(lambda: (query @ key.mT).softmax(-1) @ value)
     cells = cells_of(meeting)
     assert (cells.kinds, cells.shape) == ([BATCH, BATCH, QUERIES, KEYS], (B, H, N, M))
 
 
 def test_keys_times_queries_are_turned():
     query, key, value = factors()
-    run = lambda: value.mT @ (key @ query.mT).softmax(-2)  # noqa: E731
-    [meeting], missed, _ = watched(run)
+    [meeting], missed, _ = watched(lambda: value.mT @ (key @ query.mT).softmax(-2))
     cells = cells_of(meeting)
     assert missed == []
-    assert cells.kinds == [BATCH, BATCH, KEYS, QUERIES]
-    assert cells.query.shape == (B * H * N, D)
-    assert cells.key.shape == (B * H * M, D)
+    assert (cells.kinds, cells.is_turned) == ([BATCH, BATCH, KEYS, QUERIES], True)
+    assert torch.equal(cells.query, query.flatten(0, 2))
+    assert torch.equal(cells.key, key.flatten(0, 2))
 
 
 def test_dropout_is_left_out():
     query, key, value = factors()
-    run = lambda: F.dropout((query @ key.mT).softmax(-1), 0.5) @ value  # noqa: E731
-    [meeting], missed, _ = watched(run)
+    [meeting], missed, _ = watched(lambda: F.dropout((query @ key.mT).softmax(-1), 0.5) @ value)
     assert missed == []
     assert meeting.weights.step.is_dropped
-    expected = (query @ key.mT).softmax(-1)
-    assert torch.equal(cells_of(meeting).weights(), expected)
+    assert torch.equal(in_cells(meeting, meeting.used()), (query @ key.mT).softmax(-1))
 
 
 def test_a_product_with_a_parameter_begins_no_tape():
     layer, x = nn.Linear(D, M), torch.randn(B, N, D)
-    run = lambda: layer(x).softmax(-1) @ torch.randn(M, D)  # noqa: E731
-    met, _, _ = watched(run, parameters=[*layer.parameters()])
-    assert [meeting.softmax.name for meeting in met] == ["_softmax"]
-    assert met[0].softmax.product is met[0].softmax
+    [meeting], _, _ = watched(
+        lambda: layer(x).softmax(-1) @ torch.randn(M, D), parameters=[*layer.parameters()]
+    )
+    assert meeting.softmax.name == "_softmax"
+    assert not meeting.has_product
 
 
-def test_what_no_softmax_made_is_no_call():
+def test_reasons_for_what_is_no_call():
     query, key, value = factors()
-    met, missed, _ = watched(lambda: (query @ key.mT) @ value)
-    assert met == []
-    assert missed == []
-    met, missed, _ = watched(lambda: (3 * (query @ key.mT).softmax(-1)) @ value)
-    assert met == []
-    assert "sum to one" in missed[0]
+    for run, missed in (
+        (lambda: (query @ key.mT) @ value, LINEAR),
+        (lambda: (3 * (query @ key.mT).softmax(-1)) @ value, NO_MAP),
+        (lambda: (query @ key.mT).softmax(-1), UNMET),
+        (lambda: query @ key.mT, None),
+    ):
+        met, reasons, _ = watched(run)
+        assert met == []
+        assert reasons == ([("attn", missed)] if missed else [])
 
 
-def test_a_mask_that_was_changed_later_raises():
-    query, key, value = factors()
-    mask = torch.zeros(N, M)
+@pytest.mark.parametrize("keys", [M, 1000])  # a small mask is copied
+def test_a_mask_that_was_changed_later_is_as_it_was_or_raises(keys):
+    query, (key, value), mask = torch.randn(N, D), torch.randn(2, keys, D), torch.zeros(N, keys)
     [meeting], _, _ = watched(lambda: (query @ key.mT + mask).softmax(-1) @ value)
     mask[0, 0] = 1.0
-    with pytest.raises(RunError, match="changed in place"):
-        cells_of(meeting).weights()
+    if keys == M:
+        assert torch.equal(meeting.used(), (query @ key.mT).softmax(-1))
+    else:
+        with pytest.raises(RunError, match="changed in place"):
+            meeting.used()

@@ -99,7 +99,9 @@ def record(
     recording = Recording(budget=options.budget, naming=options.naming)
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
-    again = functools.partial(record, axes=axes, layers=layers, heads=heads, dtype=dtype)
+    again = functools.partial(
+        record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
+    )
     recording.probe = functools.partial(verify, again, recorder.settling, running)
     try:
         with uninterrupted():

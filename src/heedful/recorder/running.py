@@ -255,7 +255,8 @@ def package_of(model: Any) -> str:
 
 def class_name(module: Any) -> str:
     """The name of a module's class, of a compiled one that of the module inside."""
-    return type(module._modules.get("_orig_mod", module)).__name__
+    inside = module._modules  # of a scripted module no dict, and without `get`
+    return type(inside["_orig_mod"] if "_orig_mod" in inside else module).__name__  # noqa: SIM401
 
 
 def _cached(values: tuple) -> int | None:

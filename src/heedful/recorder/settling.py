@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Arranged, Seen, arranged
 from heedful.recorder.doors import by_hand
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed import AXES, Observed
 from heedful.recorder.options import check_heads
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
@@ -28,6 +28,9 @@ from heedful.recording.evidence import Evidence, sampled
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.replayed import check_replayed
+
+# Errors that are not of a call, such as a timeout: it is settled again when it is next looked at
+FROM_OUTSIDE = (MemoryError, OSError)
 
 
 class Settling:
@@ -69,6 +72,8 @@ class Settling:
             self._begin(seen.pass_index)
         try:
             call = arranged(seen, self.axes)
+        except FROM_OUTSIDE:
+            raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
@@ -88,24 +93,28 @@ class Settling:
         """The call of an arrangement; None where it is not understood, which is told."""
         try:
             return self._kept(seen, call)
-        except ArgumentError:
+        except (ArgumentError, *FROM_OUTSIDE):
             raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
-        observed, weights = call.observed, None if call.weights is None else call.weights()
-        if self.heads is not None and observed.query.shape[1] != len(self.heads):
-            check_heads(self.heads, observed.query.shape[1], seen.name)
+        observed, evidence = call.observed, call.evidence
+        weights = None if call.weights is None else call.weights()
+        if self.heads is not None and seen.observed.axes != AXES:  # else they are chosen already
+            check_heads(self.heads, H := observed.query.shape[1], seen.name)
             observed = observed.of_heads(self.heads)
-            weights = None if weights is None else weights[:, self.heads]
+            if weights is None:
+                evidence = evidence.of_heads(self.heads, H)
+            else:
+                weights = weights[:, self.heads]
         self._masks.split(observed)
         observed.cross = crosses(observed, seen.name)
         tokens = self._real_tokens(seen, observed, call.parts)
-        checked: Evidence | Callable[[], Check] = call.evidence
+        checked: Evidence | Callable[[], Check] = evidence
         if observed.meeting is not None and weights is not None:
-            checked = check_replayed(call.evidence, observed.meeting.used)
+            checked = check_replayed(evidence, observed.meeting.used)
             is_near = observed.meeting.has_product and _is_near(observed, weights, tokens)
             weights = None if is_near else weights
             tokens = tokens if weights is None else _with_weights(tokens, weights)

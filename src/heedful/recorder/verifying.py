@@ -59,9 +59,9 @@ def verify(
         probing = Probing(model, given, runs, progress)
         captures = _captures_of(recording, runs.first)
         _compare(captures, runs.first)
-        probed = _best(probing, counts)
+        probed, dim = _best(probing, counts)
         for seen, capture, tells in zip(runs.first, captures, probed, strict=True):
-            _apply(recording, settling, seen, capture, tells)
+            _apply(recording, settling, seen, capture, tells, has_ids=dim == 0)
 
 
 class _Runs:
@@ -167,7 +167,7 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
     for capture, seen in zip(captures, first, strict=True):
         if capture is None:
             continue
-        own, again = capture.key.double(), seen.observed.key.double()
+        own, again = capture.key.double(), cells_of_call(seen.observed).key.double()
         meeting, is_same = seen.observed.meeting, capture.name == seen.name
         has_keys = meeting is None or meeting.has_product
         if is_same and has_keys and own.numel() == again.numel():  # in any order of axes
@@ -182,21 +182,21 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
             )
 
 
-def _best(probing: Probing, counts: list[tuple[int, int]]) -> list[Probed]:
-    """What probing tells, with texts along the dimension that settles most calls."""
-    tried: list[list[Probed]] = []
+def _best(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[Probed], int]:
+    """What probing tells, with texts along the dimension that settles most calls, and that."""
+    tried: list[tuple[list[Probed], int]] = []
     failed: ArgumentError | None = None
     for texts, dim in counts:
         try:
-            tried.append(probing.probed(texts, dim))
+            tried.append((probing.probed(texts, dim), dim))
         except ArgumentError as error:
             failed = error
             continue
-        if not any(map(_is_open, tried[-1])):
+        if not any(map(_is_open, tried[-1][0])):
             break
     if not tried and failed is not None:
         raise failed
-    return min(tried, key=lambda several: sum(map(_is_open, several)))
+    return min(tried, key=lambda several: sum(map(_is_open, several[0])))
 
 
 def _is_open(probed: Probed) -> bool:
@@ -204,9 +204,18 @@ def _is_open(probed: Probed) -> bool:
 
 
 def _apply(
-    recording: Recording, settling: Settling, seen: Seen, capture: Capture | None, probed: Probed
+    recording: Recording,
+    settling: Settling,
+    seen: Seen,
+    capture: Capture | None,
+    probed: Probed,
+    has_ids: bool,
 ) -> None:
-    """Note in a recording what probing tells of a call."""
+    """Note in a recording what probing tells of a call.
+
+    Args:
+        has_ids: whether rows of tables of ids are texts; where positions come first, they are none.
+    """
     if probed.order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
@@ -225,6 +234,8 @@ def _apply(
         of_texts = max(1, *(call.texts for call in recording._captures), max(texts) + 1)
         arranged = arranged._replace(first=texts.pop(), of_texts=of_texts)
     made = settling.kept(seen, arranged)
+    if made is not None and not has_ids:
+        made = replace(made, ids=None, query_ids=None)
     if made is not None and capture is None:
         recording.insert(made)
     elif made is not None and capture is not None:

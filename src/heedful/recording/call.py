@@ -22,7 +22,8 @@ from heedful.ops.top import Top, TopKeys
 from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
 from heedful.recording.checks import is_whole, region, whole
-from heedful.recording.pictures import Picture
+from heedful.recording.marked import Told
+from heedful.recording.patches import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout
 from heedful.recording.row_sums import RowSums, unknown
@@ -31,8 +32,7 @@ from heedful.recording.rows import Rows, listed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.recording.marked import Told
-    from heedful.recording.segments import Segments
+    from heedful.recording.segment_table import Segments
 
 
 @dataclass

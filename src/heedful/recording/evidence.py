@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -77,6 +77,17 @@ class Evidence:
             tolerance=max(self.tolerance, worst_tolerance(self.kinds, values.device)),
         )
 
+    def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
+        """The same for some of so many heads, each with values of its own."""
+        if self.values is None or self.outputs is None:
+            return self
+        wanted = torch.tensor(heads, device="cpu")
+        shared = wanted // (count // self.values.shape[1])
+        sums = None if self.sums is None else self.sums[:, wanted]
+        return replace(
+            self, values=self.values[:, shared], outputs=self.outputs[:, wanted], sums=sums
+        )
+
 
 def evidence_of(
     value: Tensor | None,
@@ -99,7 +110,7 @@ def evidence_of(
     """
     if value is None or output is None or why:
         return Evidence(why, frozenset(kinds), 0.0)
-    used = frozenset((*kinds, output.dtype))
+    used = frozenset(kind for kind in (*kinds, output.dtype) if kind.is_floating_point)
     rows = sampled(output.shape[-2])
     tolerance = worst_tolerance(used, output.device)
     outputs = output[..., _sampled_on(output.device, output.shape[-2]), :]

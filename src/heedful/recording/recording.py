@@ -153,15 +153,15 @@ class Recording(Sequence):
             self._settle()
 
     def _settle(self) -> None:
-        """Make calls of all that was seen."""
-        pending, self._pending = self._pending, []
-        for seen in pending:
-            capture = self.settling(seen)
+        """Make calls of all that was seen; what an error such as Ctrl-C leaves is made later."""
+        while self._pending:
+            capture = self.settling(self._pending[0])
             if capture is not None:
                 kept = self._spill.keep(capture)
                 self._settled.append(kept)
                 if has_part(kept, self._index, self._part):
                     self._held.append(kept)
+            del self._pending[0]
 
     @property
     def _captures(self) -> list[Capture]:

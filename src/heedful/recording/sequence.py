@@ -18,7 +18,8 @@ from heedful.recording.heads import Head, heads_of
 from heedful.recording.marked import Told
 from heedful.recording.pictures import Images
 from heedful.recording.progress import Tell
-from heedful.recording.segments import Segments, of_calls
+from heedful.recording.segment_table import Segments
+from heedful.recording.segments import of_calls
 from heedful.recording.shown import Shown
 from heedful.recording.texts import Sides, Texts, set_text, unknown_of
 

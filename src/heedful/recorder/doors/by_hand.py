@@ -60,6 +60,8 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> Observed:
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     S, H = arrange(torch.empty((), device="cpu").expand(cells.shape)).shape[:2]
     query, key = query.expand(S, H, -1, -1), key.expand(S, *key.shape[1:])
+    if not query.is_floating_point():  # as a product of whole numbers has them
+        query, key = query.float(), key.float()
     made = replace(seen, query=query, key=key, value=None, door=DOOR)
     if not meeting.has_product:
         return replace(made, door=ALONE)

@@ -197,12 +197,12 @@ class View:
 
 
 def name_of(function: Any) -> str:
-    """The name of an operation, without its namespace and overload.
+    """The name of an operation without its overload; one that is not torch's own with its home.
 
     >>> name_of(torch.ops.aten.add.Tensor)
     'add'
     """
-    return function._schema.name.split("::")[1]
+    return function._schema.name.removeprefix("aten::")
 
 
 def views_in(value: Any) -> Iterator[View]:

@@ -126,6 +126,7 @@ class Tape(TorchDispatchMode):
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
         self._begun: list[tuple[str, Step]] = []  # softmaxes of products
+        self._joined: set[int] = set()  # products of softmaxes that went into another's weights
         self._chained: dict[int, tuple[str, Step]] = {}  # products whose result met a third tensor
         self._composites = without_mode.Composites()
 
@@ -139,12 +140,13 @@ class Tape(TorchDispatchMode):
         softened = {id(softmax.product) for _, softmax in self._begun}
         met = {id(softmax.product) for _, softmax in self._begun if softmax.met}
         for name, softmax in self._begun:
-            if id(softmax.product) not in met:
+            if id(softmax.product) not in met | self._joined:
                 self.miss(name, UNMET)
         for product, (name, _) in self._chained.items():
             if product not in softened:
                 self.miss(name, LINEAR)
-        for table in (self._steps, self._copies, self._noise, self._begun, self._chained):
+        tables = self._steps, self._copies, self._noise, self._begun, self._chained, self._joined
+        for table in tables:
             table.clear()
 
     def end(self) -> None:
@@ -219,6 +221,8 @@ class Tape(TorchDispatchMode):
         views = [view for one in tensors if (view := self._view(one)) is not None]
         lead = max(views, key=lambda one: (one.step.softmax is not None, _count(one.size)))
         before = lead.step
+        softened = {id(one.step.product) for one in views if one.step.softmax is not None}
+        self._joined |= softened - {id(before.product)}
         step = Step(
             function, self._tied(arguments), self._tied(keywords), place,
             tuple(result.shape), result.stride(), result.dtype,
@@ -287,6 +291,8 @@ class Tape(TorchDispatchMode):
         steps = [self._step(one) for one in factors]
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
+            if all(are_weights):  # the values of one of them came through a gate
+                are_weights = [step.softmax.product is not step.softmax for step in steps]
             if not all(are_weights):
                 self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return
@@ -310,7 +316,9 @@ class Tape(TorchDispatchMode):
         if not softmax.met and softmax.product is softmax and not view.size[-1] > 1:
             return  # one weight for each row is a gate
         softmax.met = True
-        if not (view.step.is_map or _are_map(weights)):
+        if view.step.is_dropped and softmax.product is not softmax:
+            weights = view.value({})  # as dropout does not leave them
+        if not (_is_softmax_of(view) or _are_map(weights)):
             self.miss(self.name(), NO_MAP)
             return
         output = made if place == 0 or made is None else made.mT
@@ -322,7 +330,9 @@ class Tape(TorchDispatchMode):
         if not _is_dense(tensor):
             return None
         known = self._steps.get(tensor.untyped_storage()._cdata)
-        return None if known is None or known[0].expired() else known[1]
+        if known is None or known[0].expired() or known[1].dtype != tensor.dtype:
+            return None  # a view by another type, as the real part of complex numbers
+        return known[1]
 
     def _view(self, tensor: Any) -> View | None:
         step = self._step(tensor)
@@ -380,6 +390,13 @@ def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
     )
     product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
     return query.tensor, key.tensor.mT
+
+
+def _is_softmax_of(view: View) -> bool:
+    """Whether the last axis of a view is that of its softmax, and nothing changed its rows since."""
+    softmax = view.step.softmax
+    assert softmax is not None
+    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
 
 
 def _is_dense(tensor: Any) -> bool:
