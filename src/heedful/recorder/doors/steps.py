@@ -23,6 +23,7 @@ from heedful.errors import RunError
 
 OUTSIDE = -1  # the index of a number that is no cell of the product, such as a sink's
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
+EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 SMALL = 1 << 12  # numbers of a tensor that is copied rather than read again
 # Operations whose results have the numbers of their input in other places
 MOVES = {
@@ -194,6 +195,30 @@ def name_of(function: Any) -> str:
     'add'
     """
     return function._schema.name.split("::")[1]
+
+
+def copied(product: Step) -> tuple[Tensor, Tensor] | None:
+    """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
+    if product.name not in PRODUCTS:
+        return None
+    at, arguments = PRODUCTS[product.name], product.arguments
+    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
+    product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
+    return query.tensor, key.tensor.mT
+
+
+def is_softmax_of(view: View) -> bool:
+    """Whether the last axis of a view is that of its softmax, and nothing changed its rows since."""
+    softmax = view.step.softmax
+    assert softmax is not None
+    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
+
+
+def are_map(weights: Tensor) -> bool:
+    """Whether weights are not negative, and sum to at most one in each row."""
+    wide = weights.detach().float()
+    room = ROUGH if weights.dtype.itemsize < 4 else EXACT
+    return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
 
 
 def views_in(value: Any) -> Iterator[View]:

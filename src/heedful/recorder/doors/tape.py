@@ -20,7 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.errors import ArgumentError
 from heedful.ops.log_sum_exp import asked
 from heedful.recorder.doors import without_mode
-from heedful.recorder.doors.steps import MOVES, PRODUCTS, Held, Step, View, name_of
+from heedful.recorder.doors.steps import (
+    MOVES,
+    PRODUCTS,
+    Held,
+    Step,
+    View,
+    are_map,
+    copied,
+    is_softmax_of,
+    name_of,
+)
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
@@ -33,7 +43,6 @@ FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # argument
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
-EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 
 
 class Kind(NamedTuple):
@@ -310,11 +319,11 @@ class Tape(TorchDispatchMode):
         softmax.met = True
         if view.step.is_dropped and softmax.product is not softmax:
             weights = view.value({})  # as dropout does not leave them
-        if not (_is_softmax_of(view) or _are_map(weights)):
+        if not (is_softmax_of(view) or are_map(weights)):
             self.miss(self.name(), NO_MAP)
             return
         output = made if place == 0 or made is None else made.mT
-        query, key = _copied(softmax.product) or (weights.detach().clone(),) * 2
+        query, key = copied(softmax.product) or (weights.detach().clone(),) * 2
         self.see(Meeting(softmax, view, query, key, value, output))
 
     def _step(self, tensor: Any) -> Step | None:
@@ -367,33 +376,9 @@ def _never() -> bool:
     return False
 
 
-def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
-    """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
-    if product.name not in PRODUCTS:
-        return None
-    at, arguments = PRODUCTS[product.name], product.arguments
-    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
-    product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
-    return query.tensor, key.tensor.mT
-
-
-def _is_softmax_of(view: View) -> bool:
-    """Whether the last axis of a view is that of its softmax, and nothing changed its rows since."""
-    softmax = view.step.softmax
-    assert softmax is not None
-    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
-
-
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
-
-
-def _are_map(weights: Tensor) -> bool:
-    """Whether weights are not negative, and sum to at most one in each row."""
-    wide = weights.detach().float()
-    room = ROUGH if weights.dtype.itemsize < 4 else EXACT
-    return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
 
 
 def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
