@@ -9,6 +9,7 @@ Each operation runs as it would without the mode.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -228,7 +229,7 @@ class Tape(TorchDispatchMode):
         """Append an operation to the tape of its largest operand, or of one that has a softmax."""
         result, place = made
         views = [view for one in tensors if (view := self._view(one)) is not None]
-        lead = max(views, key=lambda one: (one.step.softmax is not None, _count(one.size)))
+        lead = max(views, key=lambda one: (one.step.softmax is not None, math.prod(one.size)))
         before = lead.step
         softened = {id(one.step.product) for one in views if one.step.softmax is not None}
         self._joined |= softened - {id(before.product)}
@@ -388,10 +389,6 @@ def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
 
 def _is_noted(table: dict[int, StorageWeakRef], at: int) -> bool:
     return at in table and not table[at].expired()
-
-
-def _count(size: tuple[int, ...]) -> int:
-    return functools.reduce(lambda a, b: a * b, size, 1)
 
 
 def _flat(value: Any) -> Iterable[Any]:
