@@ -11,17 +11,21 @@ step with a size, strides and an offset.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.errors import RunError
+from heedful.recorder.doors import without_mode
 
 OUTSIDE = -1  # the index of a number that is no cell of the product, such as a sink's
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
 EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 SMALL = 1 << 12  # numbers of a tensor that is copied rather than read again
@@ -30,6 +34,39 @@ MOVES = {
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "repeat", "roll", "sort",
     "take_along_dim", "topk",
 }  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """What is known about an operation by its schema.
+
+    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
+    whether it consists of other operations.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    is_view: bool
+    writes: int | None
+    is_composite: bool
+
+
+@functools.cache
+def kind_of(function: Any) -> Kind:
+    """The kind of an operation."""
+    if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
+        return Kind(str(function), FLEX, False, None, False)
+    schema, name = function._schema, name_of(function)
+    home = schema.name.split("::")[0]
+    name = name if home == "aten" else f"{home}::{name}"
+    written = (
+        i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
+    )
+    writes = next(written, None)
+    aliases = any(one.alias_info for one in schema.returns)
+    is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
+    names = tuple(one.name for one in schema.arguments)
+    is_composite = without_mode.has_kernel(function, COMPOSITE)
+    return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class Held:

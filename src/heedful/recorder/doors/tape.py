@@ -8,7 +8,6 @@ Each operation runs as it would without the mode.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -25,12 +24,13 @@ from heedful.recorder.doors.steps import (
     MOVES,
     PRODUCTS,
     Held,
+    Kind,
     Step,
     View,
     are_map,
     copied,
     is_softmax_of,
-    name_of,
+    kind_of,
 )
 from heedful.recording import own_work
 
@@ -38,43 +38,11 @@ SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
 # After a softmax these leave its rows a map
 HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
+BATCHED = {"bmm", "baddbmm"}
 COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
-
-
-class Kind(NamedTuple):
-    """What is known about an operation by its schema.
-
-    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
-    whether it consists of other operations.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    is_view: bool
-    writes: int | None
-    is_composite: bool
-
-
-@functools.cache
-def kind_of(function: Any) -> Kind:
-    """The kind of an operation."""
-    if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
-        return Kind(str(function), FLEX, False, None, False)
-    schema, name = function._schema, name_of(function)
-    written = (
-        i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
-    )
-    writes = next(written, None)
-    aliases = any(one.alias_info for one in schema.returns)
-    is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
-    names = tuple(one.name for one in schema.arguments)
-    is_composite = without_mode.has_kernel(function, COMPOSITE)
-    return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class Meeting(NamedTuple):
@@ -131,7 +99,11 @@ class Tape(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
-        self._parameters = {one.untyped_storage()._cdata for one in parameters if _is_dense(one)}
+        tensors = [one for one in parameters if _is_dense(one)]
+        self._parameters = {one.untyped_storage()._cdata for one in tensors}
+        self._buffers = {
+            one.untyped_storage()._cdata for one in tensors if not isinstance(one, nn.Parameter)
+        }
         self._steps: dict[int, tuple[StorageWeakRef, Step]] = {}  # by the address of a storage
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
@@ -173,10 +145,9 @@ class Tape(TorchDispatchMode):
             return function(*arguments, **keywords)
         if own_work.thread.is_on or not self.is_here():
             return without_mode.run(function, arguments, keywords, kind.name)
-        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
-            if not without_mode.has_own_kernel(function, arguments):
-                with self:  # torch takes composites apart before, except in inference mode
-                    return self._composites.run(function, arguments, keywords)
+        if self._is_to_be_taken_apart(function, kind, arguments) and not types:
+            with self:
+                return self._composites.run(function, arguments, keywords)
         made = without_mode.run(function, asked(kind.name, arguments), keywords, kind.name)
         own_work.thread.is_on = True
         try:
@@ -189,6 +160,16 @@ class Tape(TorchDispatchMode):
             own_work.thread.is_on = False
         return made
 
+    def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:
+        """Whether it is of other operations; but for inference mode, torch takes it apart before.
+
+        A linear layer is left whole: its parts may add up in another order.
+        """
+        if not (kind.is_composite and torch.is_inference_mode_enabled()):
+            return False
+        is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
+        return not (is_layer or without_mode.has_own_kernel(function, arguments))
+
     def _follow(
         self, function: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
     ) -> None:
@@ -197,6 +178,8 @@ class Tape(TorchDispatchMode):
             return self.fused[name](made, dict(zip(kind.names, arguments, strict=False)) | keywords)
         if name.startswith("bernoulli"):
             return _note(self._noise, made)
+        if name == "linear":  # as a product with a parameter
+            return None
         if name in PRODUCTS:
             return self._multiply(function, name, arguments, keywords, made)
         tensors = [one for one in _flat((arguments, *keywords.values())) if isinstance(one, Tensor)]
@@ -259,6 +242,8 @@ class Tape(TorchDispatchMode):
     ) -> None:
         """Append an operation that has written into one of its arguments."""
         target: Any = arguments[0] if arguments else None
+        if _is_dense(target):  # a buffer that is written into may be a cache of keys
+            self._parameters -= {target.untyped_storage()._cdata} & self._buffers
         view = self._view(target)
         if view is None or not kind.name.endswith("_"):
             # what a function writes into beside its first argument is not followed
@@ -299,7 +284,8 @@ class Tape(TorchDispatchMode):
                 self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return
         begun = next((step for step in steps if step is not None), None)
-        if begun is not None:
+        # a product of two tables may be a linear layer, with a weight that is computed
+        if begun is not None and {name, begun.product.name} <= BATCHED:
             self._chained[id(begun.product)] = self.name(), begun.product
         held = tuple(Held(one) if isinstance(one, Tensor) else one for one in arguments)
         step = Step(
