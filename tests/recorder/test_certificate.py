@@ -11,10 +11,10 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.cells import softmax_rows
 from heedful.ops.masks import Causal, KeyRanges
-from heedful.recording import capture, certificate, rounding
 from heedful.recorder.observed import Observed
 from heedful.recorder.owners import without_padding
 from heedful.recorder.owners.mask_structure import recognise
+from heedful.recording import capture, certificate, rounding
 
 
 class Kernel(nn.Module):

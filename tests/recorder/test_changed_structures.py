@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from heedful.recorder.following.addresses import Addresses
 from torch import nn
 
 import heedful
 from heedful import attention
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
-from heedful.recorder.following.addresses import Addresses
 
 
 class Seeing(Mask):
