@@ -30,17 +30,7 @@ def certain(recording: Certified) -> list[Certain]:
     >>> [call.proof for call in certain(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
     ['unproved']
     """
-    from heedful.recording import HeadTotals
-
-    found = recording.certificate()
-    if isinstance(recording, HeadTotals):
-        return [Certain(call.proof, call.layout, call.why) for _, call in found]
-    calls = {call.index: call for text in recording.sequences for call in text}
-    layouts = [calls[index].layout_of_axes for index in sorted(calls)]
-    return [
-        Certain(check.proof, word, "; ".join(filter(None, (check.why, why))))
-        for (_, check), (word, why) in zip(found, layouts, strict=True)
-    ]
+    return [Certain(call.proof, call.layout, call.why) for _, call in recording.certificate()]
 
 
 def show(recording: Certified, screen: Console) -> None:

@@ -39,7 +39,7 @@ Examples:
   heedful record google-bert/bert-base-uncased "Where?" --second "Here." --out pair.safetensors
   heedful record google-t5/t5-small "translate English to German: yes" --out t5.safetensors
   heedful record google/vit-base-patch16-224 --image photo.jpg --out vit.safetensors
-  heedful record microsoft/swin-tiny-patch4-window7-224 --image a.jpg --out swin.safetensors --verify
+  heedful record microsoft/swin-tiny-patch4-window7-224 --image a.jpg --out s.safetensors --verify
 
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """

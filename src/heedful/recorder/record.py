@@ -283,6 +283,9 @@ class _Recorder:
                 return
         if seen is not None:
             self.recording.add(seen)
+            if seen.evidence.finish is not None:  # by weights of the model, which may change later
+                for capture in self.recording._captures[-1:]:
+                    _ = capture.check
 
     def _seen(self, name: str, observed: Observed) -> Seen | None:
         """The call with what is known of where it ran; None where its layer is not wanted."""

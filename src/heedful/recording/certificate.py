@@ -33,7 +33,7 @@ class Check:
     `worst` is the difference in the worst head of any sequence, in units of how much the values of
     that head differ; NaN where it cannot be told, and `why` says why. `rows` is the number of rows
     that were compared in all sequences, and `where` says which head and sequence is worst.
-    In `recording.certificate()`, `proof` is the word for the call.
+    In `recording.certificate()`, `proof` and `layout` are the words for the call.
     """
 
     worst: float
@@ -42,6 +42,7 @@ class Check:
     why: str = ""
     where: str = ""
     proof: str = ""
+    layout: str = ""
 
     @property
     def passed(self) -> bool:

@@ -328,7 +328,9 @@ def _is_library(module: str) -> bool:
 def _certified(capture: Capture) -> Check:
     against = next(iter(capture.against.values()), "")
     word, why = proof_of(capture.check, against)
-    return replace(capture.check, proof=word, why=why)
+    layout, other = capture.layout
+    reasons = "; ".join(filter(None, (why, other)))
+    return replace(capture.check, proof=word, layout=layout, why=reasons)
 
 
 def _not_recorded(*given: Any) -> Any:

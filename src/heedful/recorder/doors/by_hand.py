@@ -37,7 +37,7 @@ Arrange = Callable[[Tensor], Tensor]
 
 
 class Parts(NamedTuple):
-    """What a tape does to the scores: scale (S, H, N or 1, 1), and the rest as `Observed` has it."""
+    """What a tape does to scores: scale (S, H, N or 1, 1), and the rest as `Observed` has it."""
 
     scale: Tensor
     mask: Tensor | None

@@ -287,7 +287,9 @@ class Tape(TorchDispatchMode):
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
             if all(are_weights):  # the values of one of them came through a gate
-                are_weights = [step.softmax.product is not step.softmax for step in steps]
+                are_weights = [
+                    step is not None and step.softmax is not step.product for step in steps
+                ]
             if not all(are_weights):
                 self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return

@@ -86,7 +86,7 @@ class Text:
 
 
 def texts_of(recording: Recording) -> list[Text]:
-    """The texts of a recording with their parts; a generation, with its many passes, also as one."""
+    """The texts of a recording with their parts; a generation of many passes also as one."""
     found = []
     sequences = recording.sequences
     several = len(sequences) > 1
