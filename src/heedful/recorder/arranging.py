@@ -122,12 +122,12 @@ def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged
     """A call with the axes that an order gives."""
     texts, parts = order.count(TEXTS), order.count(PARTS)
     observed, evidence = seen.observed, seen.evidence
-    if observed.meeting is not None:
-        made = by_hand.read(observed, cells, order.arranged)
+    if (meeting := observed.meeting) is not None:
+        made = by_hand.read(observed, meeting, cells, order.arranged)
         if observed.value is not None:
-            value = by_hand.values_of(observed, cells, order.arranged)
+            value = by_hand.values_of(observed.value, meeting, cells, order.arranged)
             made.value = value.expand(len(made.query), *value.shape[1:])
-        weights = functools.partial(by_hand.replayed, observed.meeting, order.arranged)
+        weights = functools.partial(by_hand.replayed, meeting, order.arranged)
         return Arranged(made, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
     if shape != observed.shape:

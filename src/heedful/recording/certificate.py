@@ -79,18 +79,19 @@ def certify(
         the check, and whether the log-sum-exps that a kernel gave are those of the rows.
     """
     evidence = evidence.projected()
-    if evidence.values is None or evidence.outputs is None or evidence.rows is None:
+    values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
+    if values is None or outputs is None or sampled is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
-    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, evidence.values.device))
+    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, values.device))
     worst, rows, where, is_mute = 0.0, 0, "", False
     agree = evidence.sums is not None
     for group in groups_of(causes, tokens):
         keys = group.tokens.keys
-        value = take(evidence.values[group.sequences], keys).flatten(0, 1)
+        value = take(values[group.sequences], keys).flatten(0, 1)
         if not (evidence.is_whole or are_finite(value)):
             return Check(math.nan, tolerance, 0, NOT_FINITE), False
         with unrounded(group.causes.query):
-            compared, is_near = _compared(group, value, evidence, tolerance)
+            compared, is_near = _compared(group, value, outputs, sampled, evidence, tolerance)
         if compared is None:
             continue
         rows += compared.rows * len(group.sequences)
@@ -111,17 +112,20 @@ def concluded(worst: float, tolerance: float, rows: int, where: str, is_mute: bo
 
 
 def _compared(
-    group: Group, value: Tensor, evidence: Evidence, tolerance: float
+    group: Group,
+    value: Tensor,
+    outputs: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    tolerance: float,
 ) -> tuple[Compared | None, bool]:
     """Compare sampled rows of some sequences; None where no query sees anything.
 
     With it, whether the log-sum-exps of these rows are those that a kernel gave.
     """
-    assert evidence.rows is not None
-    assert evidence.outputs is not None
     queries, keys, _ = group.tokens
-    is_real = torch.isin(evidence.rows, queries)
-    places = torch.searchsorted(queries, evidence.rows[is_real])
+    is_real = torch.isin(rows, queries)
+    places = torch.searchsorted(queries, rows[is_real])
     if not (len(places) and len(keys)):
         return None, True
     of = group.causes.of_heads(ALL)
@@ -130,10 +134,10 @@ def _compared(
     if evidence.sums is not None or of.sinks is not None:
         sums = add_up(of, places, map_, highest)
     if evidence.sums is not None:
-        given = evidence.sums[group.sequences][..., evidence.rows[is_real]].flatten(0, 1)
+        given = evidence.sums[group.sequences][..., rows[is_real]].flatten(0, 1)
         agree = _agree(of, places, sums, given)
     blind = are_blind(highest)
-    used = evidence.outputs[group.sequences][:, :, is_real].to(map_)
+    used = outputs[group.sequences][:, :, is_real].to(map_)
     if evidence.finish is not None:
         return _at_the_end(map_, value.to(map_), used[:, 0], blind, group, evidence, places), agree
     used = used.flatten(0, 1)
