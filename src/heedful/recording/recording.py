@@ -269,8 +269,8 @@ class Recording(Sequence):
         Which rows of queries and keys change with a text are its rows; and those that change with a
         token at the inputs of the module that attends are that token's. In evaluation mode, without
         gradients; modes, buffers and random states of the model are put back. A call whose axes
-        turn out to be others is arranged anew; one for which no arrangement fits is refuted: its
-        weights raise. Of several passes the first is probed. Where the model's kernel gave the
+        turn out to be others is arranged anew; what is not settled is "guessed", and says why. A
+        sequence of a told call that changes with another text is refuted: its weights raise. Of several passes the first is probed. Where the model's kernel gave the
         log-sum-exp of the rows, every row of every pass is compared with it.
 
         Args:
@@ -287,6 +287,8 @@ class Recording(Sequence):
                 than was recorded.
             RunError: nothing was recorded.
         """
+        if not (self._captures or self.missed):
+            raise nothing_recorded()
         self.probe(self, model, inputs, progress)
         for one in self._captures:
             for text in one.own_texts:

@@ -29,7 +29,8 @@ DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 LARGE = 64.0  # by which the pattern is multiplied, so that a bias costs the scale no digits
 FAR = 80.0  # a score so far below all others of its row, with nothing between, is hidden
 VERY_FAR = 5e3  # or this far, whatever is between
-NEAR = {torch.float64: 1e-10, torch.float32: 2e-5}  # what rounding explains of a weight
+NEAR = {torch.float64: 1e-10}  # what rounding explains of a weight
+ROUNDED = 2e-5  # in all other types: narrower ones keep the map of the tape
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
 LOOKED_AT = 16  # rows on which scales are compared
 # Gives a table with the axes of the softmax as (S, H, N, M)
@@ -94,9 +95,8 @@ def values_of(value: Tensor, meeting: Meeting, cells: Cells, arrange: Arrange) -
     return flat[rows.to(flat.device)]
 
 
-def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
+def is_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
     """Whether the parts give some rows of the map as the tape does."""
-    near = NEAR.get(seen.query.dtype, NEAR[torch.float32])
     wide = torch.promote_types(seen.query.dtype, torch.float32)
     group = seen.query.shape[1] // seen.key.shape[1]
     key = seen.key.to(wide).repeat_interleave(group, dim=1)

@@ -379,7 +379,8 @@ def _never() -> bool:
 
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_torchs = type(tensor) in (Tensor, nn.Parameter)
+    return is_torchs and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
