@@ -19,7 +19,7 @@ from heedful.recording import file, generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
-from heedful.recording.checks import path_of, texts_of, whole
+from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images, with_images
 from heedful.recording.progress import Tell
@@ -270,8 +270,9 @@ class Recording(Sequence):
         token at the inputs of the module that attends are that token's. In evaluation mode, without
         gradients; modes, buffers and random states of the model are put back. A call whose axes
         turn out to be others is arranged anew; what is not settled is "guessed", and says why. A
-        sequence of a told call that changes with another text is refuted: its weights raise. Of several passes the first is probed. Where the model's kernel gave the
-        log-sum-exp of the rows, every row of every pass is compared with it.
+        sequence of a told call that changes with another text is refuted: its weights raise. Of
+        several passes the first is probed. Where the model's kernel gave the log-sum-exp of the
+        rows, every row of every pass is compared with it.
 
         Args:
             model: that was recorded.
