@@ -12,8 +12,9 @@ from heedful.errors import RunError
 from heedful.ops.cells import softmax_rows
 from heedful.ops.masks import Causal, KeyRanges
 from heedful.recording import capture, certificate, rounding
+from heedful.recording.real_tokens import RealTokens
 from heedful.recorder.observed import Observed
-from heedful.recorder.owners import without_padding
+from heedful.recorder.owners import padding
 from heedful.recorder.owners.mask_structure import recognise
 
 
@@ -50,12 +51,12 @@ def wrong_structure(monkeypatch):
         found = recognise(mask, shape)
         return found if found is None else Causal(found.offset + 1)
 
-    monkeypatch.setattr(without_padding, "recognise", recognised)
+    monkeypatch.setattr(padding, "recognise", recognised)
     return kept(*tensors(), CAUSAL)
 
 
 def no_mask(monkeypatch):
-    monkeypatch.setattr(without_padding, "recognise", lambda mask, shape: None)
+    monkeypatch.setattr(padding, "recognise", lambda mask, shape: None)
     return kept(*tensors(), CAUSAL)
 
 
@@ -67,7 +68,7 @@ def wrong_runs(monkeypatch):
         found = recognise(mask, shape)
         return KeyRanges(found.first.clamp(max=3), found.end)
 
-    monkeypatch.setattr(without_padding, "recognise", recognised)
+    monkeypatch.setattr(padding, "recognise", recognised)
     return kept(*tensors(), documents)
 
 
@@ -78,7 +79,7 @@ def wrong_cut(monkeypatch):
         def forward(self, query, key, attention_mask):
             return super().forward(query, key)
 
-    monkeypatch.setattr(without_padding, "_hides", lambda *_: True)
+    monkeypatch.setattr(padding, "_hides", lambda *_: True)
     keep = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
     with heedful.record(told := Told()) as recording:
         told(*tensors(), keep)
@@ -92,9 +93,9 @@ def wrong_rows(monkeypatch):
 
 
 def wrong_heads_of_a_mask(monkeypatch):
-    original = without_padding.Layout.of_heads
+    original = RealTokens.of_heads
     monkeypatch.setattr(
-        without_padding.Layout, "of_heads", lambda one, heads: original(one, [0, 1])
+        RealTokens, "of_heads", lambda one, heads: original(one, [0, 1])
     )
     return kept(*tensors(), PER_HEAD, heads=[3, 1])
 
@@ -111,9 +112,9 @@ def wrong_key_heads(monkeypatch):
 
 
 def wrong_scale(monkeypatch):
-    original = capture.Capture.causes
+    original = capture.Capture.causes_of
     monkeypatch.setattr(
-        capture.Capture, "causes", lambda self, b: original(self, b)._replace(scale=0.5)
+        capture.Capture, "causes_of", lambda self, b: original(self, b)._replace(scale=0.5)
     )
     return kept(*tensors())
 
@@ -169,7 +170,7 @@ def of_values(values, monkeypatch, wrong=1.0):
         def forward(self, query, key):
             return nn.functional.scaled_dot_product_attention(query, key, values(key))
 
-    original = capture.Capture.causes
+    original = capture.Capture.causes_of
 
     def causes(self, b):
         found = original(self, b)
@@ -177,7 +178,7 @@ def of_values(values, monkeypatch, wrong=1.0):
         factor[2] = wrong if b == 1 else 1
         return found._replace(query=found.query * factor)
 
-    monkeypatch.setattr(capture.Capture, "causes", causes)
+    monkeypatch.setattr(capture.Capture, "causes_of", causes)
     with heedful.record(weighs := Weighs()) as recording:
         used = weighs(*tensors())
     _ = recording._captures[0].check
@@ -272,7 +273,7 @@ def test_rows_are_those_that_were_compared(length, mask, rows):
     assert (check.rows, check.passed, check.why) == (rows, True, "")
     [(name, told)] = recording.certificate()  # which says what else is missing
     assert (name, told.rows, told.worst) == ("Kernel", rows, check.worst)
-    assert (told.proof, told.why) == ("assumed", recording[0].why)
+    assert (told.proof, told.why) == ("proved", recording[0].why)
 
 
 def test_heads_that_are_blind_in_other_rows_leave_rows_to_compare():

@@ -177,7 +177,9 @@ class _Recorder:
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
-        self.settling = Settling(options.axes, options.heads, self._names_tokens, recording.miss)
+        self.settling = Settling(
+            options.axes, options.heads, options.dtype, self._names_tokens, recording.miss
+        )
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0

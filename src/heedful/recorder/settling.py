@@ -36,10 +36,10 @@ from heedful.recorder.owners.usual_order import (
     widths_of,
 )
 from heedful.recording.capture import Capture
-from heedful.recording.evidence import Evidence, sampled
+from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.replayed import check_replayed
+from heedful.recording.replayed import are_given_by, check_replayed
 
 TOLD = Layout("told")
 
@@ -93,6 +93,7 @@ class Settling:
     Args:
         axes: what the user tells of the axes of queries.
         heads: the model's numbers of those that are kept; None is all.
+        dtype: in which queries and keys are kept; None is their own.
         names_tokens: whether tokens are to be named by ids in the inputs of any model.
         miss: is told of a call that is not understood: its module's name, and the error.
     """
@@ -101,10 +102,12 @@ class Settling:
         self,
         axes: Mapping[str, TokenAxes],
         heads: list[int] | None,
+        dtype: torch.dtype | None,
         names_tokens: Callable[[Inputs, nn.Module], bool],
         miss: Callable[[str, Exception], None],
     ) -> None:
-        self.axes, self.heads, self.names_tokens, self.miss = axes, heads, names_tokens, miss
+        self.axes, self.heads, self.dtype = axes, heads, dtype
+        self.names_tokens, self.miss = names_tokens, miss
         self.refused: list[Seen] = []  # calls whose axes fit no rule, which `verify` may settle
         self._pass = -1
         self._token_ids = TokenIds()
@@ -194,23 +197,25 @@ class Settling:
         self._masks.split(observed)
         observed.cross = crosses(observed, seen.name)
         tokens = self._real_tokens(seen, observed, arranged.parts)
-        checked = evidence
-        if observed.meeting is not None and weights is not None:
-            checked = check_replayed(evidence, observed.meeting.used)
-            if observed.door == by_hand.ALONE or not _is_near(observed, weights, tokens):
-                tokens = _with_weights(tokens, weights)
-            else:
-                weights = None
-        kind = self._kind(seen, observed, tokens)
-        ids = self._ids_of(seen, observed, tokens, kind, arranged.layout)
-        return Capture(
-            seen.name, seen.layer, seen.pass_index, kind, observed.door,
-            observed.query, observed.key, observed.value, observed.scale, tokens, checked,
-            observed.bias, observed.softcap, observed.sinks, weights,
-            ids.keys, ids.queries, self.heads, seen.index, arranged.layout,
+        narrow = None if self.dtype == observed.query.dtype else self.dtype
+        if observed.meeting is not None and narrow is not None:
+            observed.query, observed.key = observed.query.to(narrow), observed.key.to(narrow)
+        made = Capture(
+            seen.name, seen.layer, seen.pass_index, "self", observed.door,
+            observed.query, observed.key, observed.value, observed.scale, tokens, evidence,
+            observed.bias, observed.softcap, observed.sinks,
+            heads=self.heads, index=seen.index, layout=arranged.layout,
             texts=max(arranged.texts, arranged.of_texts), parts=arranged.parts,
             first=arranged.first,
         )  # fmt: skip
+        if observed.meeting is not None and weights is not None:
+            made.checked = check_replayed(evidence, observed.meeting.used)
+            if observed.door == by_hand.ALONE or not are_given_by(made, weights, narrow):
+                made.tokens, made.weights = _with_weights(tokens, weights), weights
+        made.kind = self._kind(seen, observed, made.tokens)
+        ids = self._ids_of(seen, observed, made.tokens, made.kind, arranged.layout)
+        made.ids, made.query_ids = ids.keys, ids.queries
+        return made
 
     def _real_tokens(self, seen: Seen, observed: Observed, parts: int) -> list[RealTokens]:
         """The real tokens of each sequence; layers of a pass that share a mask share them."""
@@ -338,14 +343,6 @@ def _of_weights_alone(order: Order, layout: Layout, lengths: set[int]) -> Layout
     if M not in lengths or (N > 1 and N not in lengths):
         raise TypeError("a softmax of no product of queries and keys, and over no axis of tokens")
     return Layout("guessed", layout.why or "no queries and keys were seen that made its scores")
-
-
-def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens]) -> bool:
-    """Whether what the weights are a function of gives those of the tape, on real tokens."""
-    N = observed.shape[2]
-    real = [t for t in distinct(tokens) if len(t.queries)]
-    rows = {int(q) for t in real for q in t.queries[sampled(len(t.queries))]}
-    return by_hand.is_near(observed, weights, torch.tensor(sorted(rows or range(N)), device="cpu"))
 
 
 def _with_weights(tokens: list[RealTokens], weights: Tensor) -> list[RealTokens]:

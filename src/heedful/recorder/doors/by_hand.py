@@ -28,7 +28,6 @@ DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 LARGE = 64.0  # by which the pattern is multiplied, so that a bias costs the scale no digits
 FAR = 80.0  # a score so far below all others of its row, with nothing between, is hidden
 VERY_FAR = 5e3  # or this far, whatever is between
-NEAR = {torch.float64: 1e-10, torch.float32: 2e-5}  # what rounding explains of a weight
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
 # Gives a table with the axes of the softmax as (S, H, N, M)
 Arrange = Callable[[Tensor], Tensor]
@@ -102,33 +101,6 @@ def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
         row_of_key[of_key[inside]] = inside.nonzero()[:, 0]
         rows = row_of_key[rows]
     return flat[rows.to(flat.device)]
-
-
-def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
-    """Whether the parts give some rows of the map as the tape does."""
-    near = NEAR.get(seen.query.dtype, NEAR[torch.float32])
-    wide = torch.promote_types(seen.query.dtype, torch.float32)
-    group = seen.query.shape[1] // seen.key.shape[1]
-    key = seen.key.to(wide).repeat_interleave(group, dim=1)
-    logits = (seen.query[:, :, rows].to(wide) * seen.scale) @ key.mT
-    if seen.softcap is not None:
-        logits = seen.softcap * torch.tanh(logits / seen.softcap)
-    if seen.bias is not None:
-        logits = logits + _rows(seen.bias, rows)
-    if seen.mask is not None:
-        logits = logits.masked_fill(~_rows(seen.mask, rows), -math.inf)
-    if seen.sinks is not None:
-        sinks = seen.sinks if seen.sinks.ndim == 3 else seen.sinks[None, :, None]
-        sinks = _rows(sinks[..., None], rows).expand(*logits.shape[:-1], 1)
-        made = torch.cat([logits, sinks.to(logits)], dim=-1).softmax(-1)[..., :-1]
-    else:
-        made = logits.softmax(-1)
-    off = made.nan_to_num(nan=0.0) - weights[:, :, rows].to(wide)
-    return bool((off.abs() <= near).all())
-
-
-def _rows(table: Tensor, rows: Tensor) -> Tensor:
-    return table if table.shape[-2] == 1 else table[..., rows, :]
 
 
 def _parts(meeting: Meeting, cells: Cells, arrange: Arrange, weights: Tensor) -> Parts:
