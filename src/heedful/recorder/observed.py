@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 See: TypeAlias = Callable[..., None]
 
 AXES = "b h n d"  # of a query as most doors have it
+OF_ALL = "its output is that of all heads together, of which some are kept"
 
 
 class Real(NamedTuple):
@@ -108,7 +109,9 @@ class Observed:
             query=self.query[:, wanted],
             key=self.key[:, shared],
             value=None if self.value is None else self.value[:, shared],
-            output=None if self.output is None else self.output[:, wanted],
+            output=None if self.output is None or self.finish else self.output[:, wanted],
+            why=OF_ALL if self.finish else self.why,
+            finish=None,
             mask=_mask_of(self.mask, wanted),
             bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=sinks,

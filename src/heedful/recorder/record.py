@@ -321,7 +321,7 @@ class _Recorder:
             if (wrong := max(heads)) >= H:
                 raise ArgumentError(f"head {wrong} of {name}", expected=f"heads from 0 to {H - 1}")
             chosen = observed.of_heads(heads)
-            for field in ("query", "key", "value", "output", "mask", "bias", "sinks", "sums"):
+            for field in vars(chosen):
                 setattr(observed, field, getattr(chosen, field))
         query, key, value, output = (
             observed.query, observed.key, observed.value, observed.output,

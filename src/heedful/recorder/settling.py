@@ -193,6 +193,8 @@ class Settling:
         weights = arranged.weights
         if self.heads is not None and observed.query.shape[1] != len(self.heads):
             observed = observed.of_heads(self.heads)
+            if observed.meeting is None:
+                evidence = evidence.of_heads(self.heads)
             weights = None if weights is None else weights[:, self.heads]
         self._masks.split(observed)
         observed.cross = crosses(observed, seen.name)

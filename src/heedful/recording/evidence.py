@@ -63,6 +63,19 @@ class Evidence:
     sums: Tensor | None = None
     finish: Finish | None = None
 
+    def of_heads(self, heads: list[int]) -> Evidence:
+        """The same of some heads of a kernel's call."""
+        values, outputs, sums = self.values, self.outputs, self.sums
+        if values is None or outputs is None:
+            return self
+        shared = [head // (outputs.shape[1] // values.shape[1]) for head in heads]
+        return replace(
+            self,
+            values=values[:, shared],
+            outputs=outputs[:, heads],
+            sums=None if sums is None else sums[:, heads],
+        )
+
     def projected(self) -> Evidence:
         """The same with values projected that were only copied; whole if some are not finite."""
         if self.values is None or not self.is_to_be_projected:
