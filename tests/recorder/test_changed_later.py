@@ -96,7 +96,7 @@ def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(
     is_large, is_same, mode, monkeypatch
 ):
     if is_large:
-        monkeypatch.setattr(mask_structure, "COMPARED", 3)
+        monkeypatch.setattr(mask_structure, "ENTRIES", 3)
     with mode():
         hidden = torch.rand(N, M) < 0.4
         hidden[:, 0] = False
@@ -162,7 +162,7 @@ def test_a_mask_that_layers_share_and_change_is_that_of_each(changes):
 
 
 def test_a_large_mask_of_inference_mode_that_layers_share_is_split_once(monkeypatch):
-    monkeypatch.setattr(mask_structure, "COMPARED", 3)
+    monkeypatch.setattr(mask_structure, "ENTRIES", 3)
     split, original = [], mask_structure._parts
     monkeypatch.setattr(
         mask_structure, "_parts", lambda mask, seen: split.append(mask) or original(mask, seen)

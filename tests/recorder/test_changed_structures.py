@@ -7,7 +7,6 @@ from torch import nn
 import heedful
 from heedful import attention
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
-from heedful.recorder.following.addresses import Addresses
 
 
 class Seeing(Mask):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
-from heedful.ops.masks import Mask
+from heedful.ops.masks import Combined, Mask
 from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
     heedful_attention,
@@ -37,6 +37,7 @@ from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording, own_work
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
+from heedful.recording.groups import tables_of
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
 
@@ -196,7 +197,7 @@ class _Recorder:
         """Forget what the layers of a pass share."""
         self._pass = self.running.pass_index
         self._inputs: list[tuple[Frame, Inputs]] = []
-        self._held: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._held: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._is_inside: bool | None = None  # whether the pass is inside torch.func
         if self.tape is not None:
             self.tape.end_pass()
@@ -346,13 +347,10 @@ class _Recorder:
         """A mask or bias, once for all layers of a pass that share it, in a copy where it may change."""
         if mask is None:
             return None
-        if not isinstance(mask, Tensor):
-            version = 0
-        elif mask.is_inference() or torch.is_inference_mode_enabled():
-            return mask.detach().clone()  # it counts no changes
-        else:
-            version = mask._version
-        key = id(mask), version
+        tables = tables_of(mask)
+        if any(table.is_inference() or torch.is_inference_mode_enabled() for table in tables):
+            return _held(mask)  # its tables count no changes
+        key = id(mask), *(table._version for table in tables)
         if key not in self._held:
             self._held[key] = mask, _held(mask)
         return self._held[key][1]
@@ -381,6 +379,8 @@ def _held(mask: Any) -> Any:
         return mask.detach().clone()
     if not isinstance(mask, Mask):
         return mask
+    if type(mask) is Combined:
+        return Combined(tuple(map(_held, mask.parts)))
     tables = {name: one.clone() for name, one in vars(mask).items() if isinstance(one, Tensor)}
     return replace(mask, **tables) if tables and type(mask).__module__.startswith("heedful.") else mask
 
