@@ -32,6 +32,7 @@ FLOORS = {
     "ops": 1,
     "pictures": 1,
     "layers": 2,
+    "recording": 2,
     "models": 3,
     "text": 3,
     "recorder": 3,
@@ -89,18 +90,13 @@ def test_imports_only_go_down(path):
 
 # Rooms of the recorder, from the ground up; those of one floor do not know each other
 RECORDER = (
-    (
-        "hooks",
-        "module_names",
-        "plain_layers",
-        "random_states",
-        "tracing",
-        "uninterrupted",
-    ),
-    ("blocks", "checks", "observed", "own_work", "running"),
-    ("following",),
-    ("sequences",),
-    ("doors", "kept", "options"),
+    ("blocks", "hooks", "missed", "random_states", "tracing", "uninterrupted"),
+    ("observed", "running"),
+    ("doors",),
+    ("owners",),
+    ("arranging", "options"),
+    ("settling",),
+    ("verifying",),
     ("record",),
 )
 STORIES = {name: floor for floor, rooms in enumerate(RECORDER) for name in rooms}
@@ -108,8 +104,21 @@ IN_RECORDER = sorted((SOURCE / "recorder").rglob("*.py"))
 
 
 def imported_parts(path):
-    """The rooms of the recorder that one of its modules imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    """The rooms of the recorder that one of its modules imports, also inside functions.
+
+    Not those that type checkers alone read.
+    """
+    tree = ast.parse(path.read_text("utf-8"))
+    checked = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {
+        part
+        for node in checked
+        for part in ast.walk(node)
+        if "TYPE_CHECKING" in ast.unparse(node.test)
+    }
+    for node in ast.walk(tree):
+        if node in typed:
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -140,8 +149,9 @@ def name_of(path):
 
 
 def imported_modules(path, known):
-    """The modules that one imports when it is imported itself."""
-    for node in ast.parse(path.read_text("utf-8")).body:
+    """The modules that one imports at its top, those for type checkers alone included."""
+    tops = ast.parse(path.read_text("utf-8")).body
+    for node in (part for top in tops for part in (top.body if isinstance(top, ast.If) else [top])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -112,12 +112,11 @@ def recorded(name, implementation, given):
 
 
 def calls_of(recording):
-    """Each call of the model, as that of each sequence: a list of lists."""
-    found = {}
-    for sequence in recording.sequences:
-        for call in sequence:
-            found.setdefault(call.index, []).append(call)
-    return list(found.values())
+    """Each call of the model: that of each text and each of its windows, in their order."""
+    return [
+        [part for sequence in recording.sequences for part in sequence[at].parts]
+        for at in range(len(recording))
+    ]
 
 
 def same(calls, maps, queries, keys, limit=2e-6):
@@ -144,10 +143,9 @@ def test_text(name, padding):
     layers = [1] if name == "Qwen3NextModel" else range(len(recording))  # 0 is of another kind
     assert [call.layer for call in recording] == list(layers)
     assert [call.index for call in recording] == list(range(len(recording)))
-    interfaced = name not in ("FalconModel", "BloomModel")
-    assert {call.proof for call in recording} == {"proved" if interfaced else "assumed"}
-    why = "inferred: which of the 2 sequences is which of the 2 texts, by the order of the axes"
-    assert {call.why for call in recording} == {"" if interfaced else why}
+    is_told = name not in ("FalconModel", "BloomModel")
+    assert {call.proof for call in recording} == {"proved"}
+    assert {(call.layout, call.why) for call in recording} == {("told" if is_told else "usual", "")}
     assert [sequence[0].shape[1] for sequence in recording.sequences] == keep.sum(1).tolist()
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from heedful.recorder.following.addresses import Addresses
 from torch import nn
 
 import heedful

@@ -14,8 +14,8 @@ import heedful
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
 from heedful.ops.masks import Causal, Combined, KeyRanges, Packed
-from heedful.recording import from_attentions
 from heedful.recorder.owners import mask_structure
+from heedful.recording import from_attentions
 
 B, H, N, D = 2, 3, 7, 4
 CAUSAL = torch.ones(N, N).tril().bool()

@@ -7,10 +7,10 @@ import threading
 import warnings
 
 import torch
+from heedful.recorder.following import writes
 from torch import nn
 
 import heedful
-from heedful.recorder.following import writes
 
 
 class Attend(nn.Module):

@@ -16,11 +16,11 @@ from transformers import LlamaConfig, LlamaModel
 import heedful
 from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
+from heedful.recorder.observed import Observed
+from heedful.recorder.owners.padding import layouts_of
 from heedful.recording import capture, certificate, evidence
 from heedful.recording.certificate import certify
 from heedful.recording.evidence import DIRECTIONS, evidence_of, projected, sampled
-from heedful.recorder.observed import Observed
-from heedful.recorder.owners.padding import layouts_of
 
 B, H, N, D = 2, 3, 11, 16
 SMALL = 0, evidence.SMALL  # bytes of values that are copied before they are projected

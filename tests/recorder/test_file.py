@@ -14,8 +14,7 @@ from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import checksums, read_tensors, tensor_files
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, KeyRanges, Window
-from heedful.recording import Recording, from_attentions
-from heedful.recording import file
+from heedful.recording import Recording, file, from_attentions
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 

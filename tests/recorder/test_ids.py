@@ -185,33 +185,27 @@ class PositionsFirst(Within):
         return self.attend(x, x, x)
 
 
-class PositionsFirstByMistake(PositionsFirst):
-    """The same, which has texts first: it takes them for positions."""
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        return self.attend(x, x, x)
-
-
 def of_texts(build):
     ids = torch.randint(20, (N, N))
     with heedful.record(model := build(), tokenizer=lambda i: [f"t{j}" for j in i]) as recording:
         model(ids)
     assert recording.missed == {}
     assert [call.kind for [call] in recording.sequences] == ["self"] * N
-    return recording, ids
+    return recording, model, ids
 
 
-@pytest.mark.parametrize("build", [AcrossTexts, PositionsFirstByMistake])
-def test_ids_of_a_text_name_no_sequence_that_goes_across_the_texts(build):
-    recording, _ = of_texts(build)
+def test_verified_across_the_texts_a_sequence_has_no_names():
+    """With as many texts as tokens it looks like one text until it is probed."""
+    recording, model, ids = of_texts(AcrossTexts)
+    recording.verify(model, ids)
     assert all(call.ids is None for [call] in recording.sequences)
     assert recording.tokens is None
 
 
 @pytest.mark.parametrize("build", [Within, PositionsFirst])
 def test_ids_of_a_text_name_its_sequence_where_positions_come_first_inside(build):
-    recording, ids = of_texts(build)
+    recording, model, ids = of_texts(build)
+    recording.verify(model, ids)
     for (call,), text in zip(recording.sequences, ids, strict=True):
         assert torch.equal(call.ids, text)
         assert call.tokens == [f"t{token}" for token in text.tolist()]

@@ -18,7 +18,7 @@ from heedful.models import GPT, GPTConfig
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 OURS = str(Path(heedful.__file__).parent)
 # Of the context itself, which defers Ctrl-C elsewhere, and of many lines that change nothing
-PASSED_OVER = ("record.py", "uninterrupted.py", "as_made.py")
+PASSED_OVER = ("record.py", "uninterrupted.py")
 
 
 class Interrupting(TorchDispatchMode):
@@ -35,7 +35,7 @@ class Interrupting(TorchDispatchMode):
         return function(*arguments, **(keywords or {}))
 
 
-@pytest.mark.parametrize("error", [TimeoutError("too slow"), MemoryError(), AssertionError()])
+@pytest.mark.parametrize("error", [TimeoutError("too slow"), KeyboardInterrupt()])
 def test_an_error_from_outside_leaves_a_call_to_be_checked_again(error):
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
     x, y = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)

@@ -9,9 +9,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import RunError
+from heedful.recorder.observed import Observed
 from heedful.recording import certificate
 from heedful.recording.evidence import evidence_of
-from heedful.recorder.observed import Observed
 
 B, H, N, D = 2, 3, 5, 4
 

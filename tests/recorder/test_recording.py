@@ -17,10 +17,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
-from heedful.recording import capture
 from heedful.recorder.observed import Observed
 from heedful.recorder.owners.mask_structure import Masks, recognise
 from heedful.recorder.owners.padding import layouts_of
+from heedful.recording import capture
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.cells import weights as of_causes
 from heedful.ops.log_sum_exp import Catching
 from heedful.recorder.doors import transformers_interface, unsupported
-from heedful.recording.capture import captured
 from heedful.recorder.observed import Observed
 from heedful.recorder.owners import kind, mask_structure
 from heedful.recorder.owners.padding import layouts_of
+from heedful.recording.capture import captured
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,

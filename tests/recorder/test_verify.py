@@ -13,9 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.recording import from_attentions
-from heedful.recording import text_agreement
 from heedful.recorder.record import PADDING
+from heedful.recording import from_attentions, text_agreement
 
 B, H, N, D = 4, 3, 7, 4
 TEXTS = "inferred: which of the 4 sequences is which of the 4 texts, by the order of the axes"

@@ -1,71 +1,71 @@
-"""What proves a recording, as commands tell it."""
+"""How much of a recording is certain, as commands tell it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from heedful.views.terminal import many
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.recording import Recording
+    from heedful.recording import HeadTotals, Recording
+
+    Certified: TypeAlias = Recording | HeadTotals
 
 
-class Proven(Protocol):
-    """What says how much of it is certain."""
+class Certain(NamedTuple):
+    """What is known of a call, the worst of all texts: its `proof`, `layout` and `why`."""
 
-    @property
-    def proof(self) -> str:
-        """One word."""
-
-    @property
-    def why(self) -> str:
-        """What is missing."""
+    proof: str
+    layout: str
+    why: str
 
 
-class Certified(Protocol):
-    """A recording, or what was gathered over many."""
-
-    def certificate(self) -> Sequence[tuple[str, Proven]]:
-        """Each call by its name."""
-
-
-def told(recording: Certified) -> str:
-    """How many calls are proved, assumed and so on, in one line.
+def certain(recording: Certified) -> list[Certain]:
+    """What is known of each call, in their order.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
-    >>> told(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
-    'unproved'
+    >>> [call.proof for call in certain(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
+    ['unproved']
     """
-    words = Counter(check.proof for _, check in recording.certificate())
-    if len(words) == 1:
-        return next(iter(words))
-    return ", ".join(f"{many(number, 'call')} {word}" for word, number in words.items())
-
-
-def reasons(recording: Certified) -> list[str]:
-    """What is missing to a proof, each reason once, with how many calls it is missing in."""
-    calls = recording.certificate()
-    whys = Counter((check.proof, check.why) for _, check in calls if check.why)
-    return [
-        f"{word}: {why}" + ("" if number == len(calls) else f" ({many(number, 'call')})")
-        for (word, why), number in whys.items()
-    ]
+    return [Certain(call.proof, call.layout, call.why) for _, call in recording.certificate()]
 
 
 def show(recording: Certified, screen: Console) -> None:
-    """Print beneath a table what proves it, and what is missing."""
-    screen.print(f"\nproof: {told(recording)}", style="dim", highlight=False)
-    for reason in reasons(recording):
-        screen.print(reason, style="dim", highlight=False)
+    """Print beneath a table what proves it, how its axes are known, and what is missing."""
+    from heedful.recording.known import in_words
+
+    calls = certain(recording)
+    screen.print(f"\n{in_words(calls)}", style="dim", highlight=False)
+    show_reasons(calls, screen)
+
+
+def show_reasons(calls: list[Certain], screen: Console) -> None:
+    """Print what is missing to a proof, and warnings of layouts that are guessed."""
+    from heedful.recording.known import guesses, unproved
+
+    for line in unproved(calls):
+        screen.print(line, style="dim", highlight=False)
+    for line in guesses(calls):
+        screen.print(line, style="yellow", highlight=False)
+
+
+def show_missed(recording: Recording, is_verified: bool) -> None:
+    """Print beside the output what was not recorded and, after --verify, the layouts."""
+    from heedful.recording.known import counted
+
+    for name, reason in recording.missed.items():
+        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+    if is_verified:
+        found = counted(call.layout for call in certain(recording))
+        click.echo(f"layout of {len(recording):,} calls: {found}", err=True)
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:
     """A call each: its name, layer, kind and shape, and what proves it; None where unknown."""
+    known = zip(recording, certain(recording), recording.certificate(), strict=True)
     return [
         {
             "call": i,
@@ -75,10 +75,9 @@ def as_data(recording: Recording) -> list[dict[str, Any]]:
             "attention": call.kind,
             "shape": list(call.shape),
             "door": call.door,
-            "proof": check.proof,
-            "why": check.why,
+            **of._asdict(),
             "worst": None if check.worst != check.worst else check.worst,
             "tolerance": check.tolerance,
         }
-        for i, (call, (_, check)) in enumerate(zip(recording, recording.certificate(), strict=True))
+        for i, (call, of, (_, check)) in enumerate(known)
     ]

@@ -7,6 +7,7 @@ which only layers and heads are named. Widths are in inches, letters in points.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
@@ -58,12 +59,13 @@ def draw(
              if values is not None]  # fmt: skip
     is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
     colour = scale_of(drawn, scale, highest, is_small)
-    said = [*_said(blocks, layouts, drawn), *notes]
     width = max(layout.left + layout.content for layout in layouts) + BAR
+    letters = int((width - layouts[0].left) * 72 / (8 * LETTER))
+    said = ["\n".join(wrap(note, letters)) for note in (*_said(blocks, layouts, drawn), *notes)]
     top = TITLE if title else 0.1
     heights = [HEADING * bool(block.heading) + layout.height + (AXIS if layout.has_tokens else 0.16)
                for block, layout in zip(blocks, layouts, strict=True)]  # fmt: skip
-    height = top + sum(heights) + NOTE * len(said) + 0.1
+    height = top + sum(heights) + sum(map(_height, said)) + 0.1
     page = _Page(Figure(figsize=(width, height), facecolor="white"), style.colours(COLOURS),
                  colour.norm, values)  # fmt: skip
     below = top
@@ -71,13 +73,17 @@ def draw(
         page.block(block, layout, below)
         below += tall
     for i, note in enumerate(said):
-        page.text(layouts[0].left, below + NOTE * i, note, size=8)
+        page.text(layouts[0].left, below + sum(map(_height, said[:i])), note, size=8)
     first = top + HEADING * bool(blocks[0].heading) + layouts[0].titles
     bar = page.axes(width - BAR + 0.25, first, 0.16, min(3.2, max(0.9, below - AXIS - first - 0.3)))
     style.beside(page.figure, bar, colour.norm, page.colours, colour.meaning, colour.is_cut)
     style.head(page.figure, title, 0.12)
     style.literal(page.figure)
     return page.figure
+
+
+def _height(note: str) -> float:
+    return NOTE + 0.14 * note.count("\n")
 
 
 def _said(

@@ -8,14 +8,12 @@ embedding, an encoder and a head are not.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from heedful.recording.module_names import plain_name
+from heedful.recording.module_names import Modules, plain_name
 
 HEADS = re.compile(r"(^|[._])heads?$")
 
@@ -30,47 +28,30 @@ class Blocks:
     (0, None)
     """
 
-    def __init__(self, modules: Mapping[nn.Module, str]) -> None:
-        self._modules = modules
+    def __init__(self, modules: Modules) -> None:
+        # under torch.compile the module inside comes later, and counts
+        self._named = {plain_name(name): part for part, name in modules.items()}
+        self._kinds: dict[str, list[type]] = defaultdict(list)  # of the numbered parts of each
+        for name, part in self._named.items():
+            home, _, number = name.rpartition(".")
+            if number.isdecimal():
+                self._kinds[home].append(type(part))
 
     def layer_of(self, name: str) -> int | None:
         """The number of the block that a module is in; None where its name has no number.
 
         It is the first one that counts blocks. Where none does, it is the first number.
         """
-        numbers = list(_numbers(name))
-        if not numbers:
-            return None
-        if len(numbers) == 1:
-            return numbers[0][0]
-        return next((one for one, *where in numbers if self._is_block(*where)), numbers[0][0])
+        parts = name.split(".")
+        places = [i for i, part in enumerate(parts) if part.isdecimal()]
+        blocks = (i for i in places if len(places) == 1 or self._is_block(parts[: i + 1]))
+        place = next(blocks, places[0] if places else None)
+        return None if place is None else int(parts[place])
 
-    @functools.cached_property
-    def _named(self) -> dict[str, nn.Module]:
-        # under torch.compile the module inside comes later, and counts
-        return {plain_name(name): part for part, name in self._modules.items()}
-
-    @functools.cached_property
-    def _parts(self) -> dict[str, list[nn.Module]]:
-        found = defaultdict(list)
-        for name, part in self._named.items():
-            home, _, number = name.rpartition(".")
-            if number.isdecimal():
-                found[home].append(part)
-        return found
-
-    def _is_block(self, home: str, own: str) -> bool:
-        """Whether a part of a list is one of its blocks."""
+    def _is_block(self, parts: list[str]) -> bool:
+        """Whether a part of a list is one of its blocks, of which there are several alike."""
+        home = ".".join(parts[:-1])
         if HEADS.search(home):  # a guess, by the name: heads of one's own are a list too
             return False
-        part = self._named.get(own)
-        is_list = isinstance(self._named.get(home), nn.ModuleList)
-        return is_list or sum(type(one) is type(part) for one in self._parts[home]) > 1
-
-
-def _numbers(name: str) -> Iterator[tuple[int, str, str]]:
-    """The numbers in a name, each with the name of the module that has it, and of what it is of."""
-    parts = name.split(".")
-    for i, one in enumerate(parts):
-        if one.isdecimal():
-            yield int(one), ".".join(parts[:i]), ".".join(parts[: i + 1])
+        kind = type(self._named.get(".".join(parts)))
+        return isinstance(self._named.get(home), nn.ModuleList) or self._kinds[home].count(kind) > 1

@@ -7,6 +7,8 @@ are hooks that do nothing, as a recorder is nothing that can be saved.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -15,17 +17,20 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+NO_NAMES: Mapping[int, str] = MappingProxyType({})
+
 
 class Hook:
     """A hook of a module that does nothing; what one does is its class's `__call__`.
 
     teller: what it tells of calls; None once it is silent.
+    names: of the modules that it is for, by their `id`.
     """
 
-    __slots__ = ("teller",)
+    __slots__ = ("names", "teller")
 
-    def __init__(self, teller: Any = None) -> None:
-        self.teller = teller
+    def __init__(self, teller: Any = None, names: Mapping[int, str] = NO_NAMES) -> None:
+        self.teller, self.names = teller, names
 
     def __call__(self, *given: Any) -> None:
         """Do nothing."""
@@ -91,7 +96,7 @@ class Hooks:
         for home in self._homes:
             home.pop(self._key, None)
         for hook in self._hooks:
-            hook.teller = None
+            hook.teller, hook.names = None, NO_NAMES
         self._handles.clear()
         self._homes.clear()
         self._hooks.clear()

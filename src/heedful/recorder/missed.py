@@ -18,13 +18,15 @@ PROJECTIONS = (
     {"to_qkv"}, {"c_attn"}, {"wqkv"}, {"qkv_proj"}, {"query_key_value"}, {"w_qs", "w_ks"},
 )  # fmt: skip
 NOTHING = (
-    "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it, or "
-    "only in a method that was called directly, and not as model(...); linear and graph attention "
-    "and state spaces have no map of queries × keys"
+    "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it, "
+    "or only in a method that was called directly, and not as model(...); linear and graph "
+    "attention and state spaces have no map of queries × keys"
 )
 
 
-def silent(modules: Modules, ran: Collection[str], told: Collection[str]) -> Iterator[tuple[str, str]]:
+def silent(
+    modules: Modules, ran: Collection[str], told: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Modules that hold attention and ran, but of which nothing was told: each with the reason.
 
     A call of a module is its own and of those around it, of which the innermost is judged. One

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 See: TypeAlias = Callable[..., None]
 
 AXES = "b h n d"  # of a query as most doors have it
-OF_ALL = "its output is that of all heads together, of which some are kept"
 
 
 class Real(NamedTuple):
@@ -86,17 +85,6 @@ class Observed:
         """(B, H, N, M)."""
         return *self.query.shape[:3], self.key.shape[2]
 
-    @property
-    def are_keys_numbers(self) -> Tensor:
-        """Which keys are finite, (B, G, M).
-
-        One that is not is hidden by nothing that is added to its scores: NaN plus minus infinity is
-        NaN.
-        """
-        # of sums, as torch does not vectorise `isfinite` on CPUs
-        wide = torch.promote_types(self.key.dtype, torch.float32)
-        return self.key.sum(dim=-1, dtype=wide).isfinite()
-
     def of_heads(self, heads: Sequence[int]) -> Observed:
         """The same call for some of its heads, each with a key head of its own."""
         wanted = torch.tensor(heads, device="cpu")
@@ -109,9 +97,7 @@ class Observed:
             query=self.query[:, wanted],
             key=self.key[:, shared],
             value=None if self.value is None else self.value[:, shared],
-            output=None if self.output is None or self.finish else self.output[:, wanted],
-            why=OF_ALL if self.finish else self.why,
-            finish=None,
+            output=None if self.output is None else self.output[:, wanted],
             mask=_mask_of(self.mask, wanted),
             bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=sinks,

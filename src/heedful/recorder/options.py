@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
+from heedful.recorder.owners.told_axes import check_axes
 from heedful.recording.checks import is_whole, whole
-from heedful.recorder.owners.told_axes import TokenAxes, parsed
 from heedful.token_names import Naming, naming_of
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -20,7 +20,7 @@ KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Options(NamedTuple):
     """The arguments of `record`, checked, as lists and whole numbers; None is all, or no limit."""
 
-    axes: Mapping[str, TokenAxes] = {}
+    axes: Mapping[str, str] = {}
     layers: list[int] | None = None
     heads: list[int] | None = None
     values: bool = False
@@ -31,28 +31,21 @@ class Options(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        axes: Any = None,
-        layers: Collection[int] | None = None,
-        heads: Collection[int] | None = None,
-        values: bool = False,
-        dtype: torch.dtype | None = None,
-        every: int = 1,
-        budget: int | None = None,
-        tokenizer: Any = None,
-    ) -> Options:
-        """The options that were asked for.
+        cls, model: nn.Module, axes: Any, layers: Any, heads: Any, values: bool, dtype: Any,
+        every: Any, budget: Any, tokenizer: Any,
+    ) -> Options:  # fmt: skip
+        """The options for a model.
 
         Raises:
-            ArgumentError: an argument names no layer, head, type, number of passes or of bytes, or
-                is no tokenizer.
+            ArgumentError: an argument names no axes, layer, head, type, number of passes or of
+                bytes, or is no tokenizer.
         """
         if dtype is not None and dtype not in KEPT:
             raise ArgumentError(
                 f"dtype={dtype!r}", expected="torch.float16, bfloat16, float32 or float64, or None"
             )
         return cls(
-            parsed(axes),
+            check_axes(axes, model),
             _numbers("layers", layers),
             _numbers("heads", heads),
             values,
@@ -75,34 +68,44 @@ class Options(NamedTuple):
         if not seen or not missing:
             return
         numbers = sorted({layer for layer in seen.values() if layer is not None})
-        named = ", ".join(list(seen)[:3])
         raise ArgumentError(
             f"no layer {missing[0]} was seen",
             expected=f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
             if numbers
-            else f"no layers: the names of what attends here have no number, such as {named}",
+            else "no layers: the names of what attends here have no number, such as "
+            + ", ".join(list(seen)[:3]),
         )
 
 
-def _numbers(name: str, asked: Any) -> list[int] | None:
-    """The numbers of layers or heads, as asked for; None is all.
+def check_heads(heads: list[int], count: int, name: str) -> None:
+    """Refuse heads that a module does not have.
+
+    Raises:
+        ArgumentError: with those that it has.
+    """
+    if max(heads) >= count:
+        raise ArgumentError(f"head {max(heads)} of {name}", expected=f"heads from 0 to {count - 1}")
+
+
+def _numbers(name: str, given: Any) -> list[int] | None:
+    """The numbers of layers or heads; None is all.
 
     Raises:
         ArgumentError: they are no list of whole numbers from 0, each once.
     """
-    if asked is None:
+    if given is None:
         return None
-    came = f"{name}={reprlib.repr(asked)}"
-    if not isinstance(asked, Iterable) or (isinstance(asked, Tensor) and asked.ndim != 1):
+    came = f"{name}={reprlib.repr(given)}"
+    if not isinstance(given, Iterable) or (isinstance(given, Tensor) and given.ndim != 1):
         raise ArgumentError(came, expected=f"a list of numbers, such as {name}=[0]")
-    found = list(asked)
-    if not all(is_whole(number) and number >= 0 for number in found):
+    numbers = list(given)
+    if not all(is_whole(number) and number >= 0 for number in numbers):
         raise ArgumentError(came, expected="whole numbers from 0, none counted from the end")
-    if not found or len({int(number) for number in found}) < len(found):
+    if not numbers or len({int(number) for number in numbers}) < len(numbers):
         raise ArgumentError(
             came, expected="at least one, and each once", remedy=f"leave {name} out for all"
         )
-    return [int(number) for number in found]
+    return [int(number) for number in numbers]
 
 
 def _bytes(budget: Any) -> int | None:

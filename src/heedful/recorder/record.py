@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.masks import Combined, Mask
+from heedful.recorder.arranging import Seen
 from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
     heedful_attention,
@@ -27,15 +28,15 @@ from heedful.recorder.doors.tape import Tape
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.missed import NOTHING, silent
 from heedful.recorder.observed import Observed
-from heedful.recorder.options import Options
+from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.inputs import Inputs, lengths_of
-from heedful.recorder.owners.told_axes import check_names
+from heedful.recorder.owners.usual_order import widths_of
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
-from heedful.recorder.settling import Seen, Settling
+from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
-from heedful.recording import Recording, own_work
+from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
 from heedful.recording.groups import tables_of
 from heedful.recording.own_work import computing
@@ -94,9 +95,8 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    options = Options.of(axes, layers, heads, values, dtype, every, budget, tokenizer)
     modules = unsupported.modules_of(model)
-    check_names(options.axes, model)
+    options = Options.of(model, axes, layers, heads, values, dtype, every, budget, tokenizer)
     recording = Recording(budget=options.budget, naming=options.naming)
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
@@ -148,7 +148,7 @@ def _tells(module: nn.Module) -> bool:
     if package == "torch":
         return not isinstance(module, nn.MultiheadAttention | nn.Transformer | _LAYERS)
     return package == "heedful" or (
-        package == "transformers" and transformers_interface.uses_it(kind)
+        package == "transformers" and transformers_interface.uses_it(kind)  # type: ignore[arg-type]
     )
 
 
@@ -178,13 +178,11 @@ class _Recorder:
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
-        self.settling = Settling(
-            options.axes, options.heads, options.dtype, self._names_tokens, recording.miss
-        )
+        self.settling = Settling(options.axes, options.heads, options.dtype, recording.miss)
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0
-        self._has_naming = options.naming is not None
+        self._widths: dict[str, set[int]] = {}  # of the projections of modules, by their names
         self._pass = -1
         self._forget()
 
@@ -286,6 +284,9 @@ class _Recorder:
                 return
         if seen is not None:
             self.recording.add(seen)
+            if seen.evidence.finish is not None:  # by weights of the model, which may change later
+                for capture in self.recording._captures[-1:]:
+                    _ = capture.check
 
     def _seen(self, name: str, observed: Observed) -> Seen | None:
         """The call with what is known of where it ran; None where its layer is not wanted."""
@@ -300,29 +301,36 @@ class _Recorder:
         if name not in self.names:
             self.names[name] = self._blocks.layer_of(name)
         layer = self.names[name]
-        index, self._calls = self._calls, self._calls + 1
+        number, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:
             return None
         frame = running.innermost
         if multihead_attention.is_one(frame.module):
             multihead_attention.tell(observed, frame)
-        is_told = bool(observed.axes)
+        widths, lengths = set[int](), set[int]()
+        if not observed.axes:
+            widths = self._widths_of(frame)
+            lengths = lengths_of(frame)
+        known = self.options.naming or running.is_known or package_of(frame.module) in KNOWN
         evidence = self._kept(observed, name)
         return Seen(
-            observed, evidence, name, layer, index, running.where, running.pass_index, self._given(),
-            frame.module, set() if is_told else lengths_of(frame.module, frame),
-            running.writes, running.reads_text,
+            observed, evidence, name, layer, number, running.where, running.pass_index,
+            self._given(), widths, lengths, running.writes, bool(known) and running.reads_text,
         )  # fmt: skip
+
+    def _widths_of(self, frame: Frame) -> set[int]:
+        if frame.name not in self._widths:
+            self._widths[frame.name] = widths_of(frame.module)
+        return self._widths[frame.name]
 
     def _kept(self, observed: Observed, name: str) -> Evidence:
         """Copy what the model may change of a call, and give what it is checked against."""
         heads, values = self.options.heads, self.options.values
         H = observed.query.shape[1]
         if observed.axes == "b h n d" and heads is not None:
-            if (wrong := max(heads)) >= H:
-                raise ArgumentError(f"head {wrong} of {name}", expected=f"heads from 0 to {H - 1}")
+            check_heads(heads, H, name)
             chosen = observed.of_heads(heads)
-            for field in vars(chosen):
+            for field in ("query", "key", "value", "output", "mask", "bias", "sinks", "sums"):
                 setattr(observed, field, getattr(chosen, field))
         query, key, value, output = (
             observed.query, observed.key, observed.value, observed.output,
@@ -344,13 +352,14 @@ class _Recorder:
         return evidence
 
     def _once(self, mask: Any) -> Any:
-        """A mask or bias, once for all layers of a pass that share it, in a copy where it may change."""
+        """A copy of a mask or bias, one for all layers of a pass that share it."""
         if mask is None:
             return None
-        tables = tables_of(mask)
-        if any(table.is_inference() or torch.is_inference_mode_enabled() for table in tables):
-            return _held(mask)  # its tables count no changes
-        key = id(mask), *(table._version for table in tables)
+        tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
+        tensors = [table for table in tables if isinstance(table, Tensor)]
+        if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
+            return _held(mask)  # they count no changes
+        key = id(mask), *(table._version for table in tensors)
         if key not in self._held:
             self._held[key] = mask, _held(mask)
         return self._held[key][1]
@@ -367,22 +376,20 @@ class _Recorder:
         self.image = self.image or inputs.image
         return inputs
 
-    def _names_tokens(self, inputs: Inputs, module: nn.Module) -> bool:
-        """Whether ids of tokens are known: in models of ours and of transformers, and elsewhere
-        where a tokenizer was given."""
-        return self._has_naming or self.running.is_known or package_of(module) in KNOWN
-
 
 def _held(mask: Any) -> Any:
-    """A mask that nothing changes: a copy, of a mask of ours one of its tables."""
+    """A mask that nothing changes: a copy, and of a structure one with copies of its tables."""
     if isinstance(mask, Tensor):
         return mask.detach().clone()
     if not isinstance(mask, Mask):
         return mask
-    if type(mask) is Combined:
+    if isinstance(mask, Combined):
         return Combined(tuple(map(_held, mask.parts)))
-    tables = {name: one.clone() for name, one in vars(mask).items() if isinstance(one, Tensor)}
-    return replace(mask, **tables) if tables and type(mask).__module__.startswith("heedful.") else mask
+    made = copy.copy(mask)
+    for name, table in vars(mask).items():
+        if isinstance(table, Tensor):
+            object.__setattr__(made, name, table.clone())
+    return made
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

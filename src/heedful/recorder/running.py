@@ -81,23 +81,25 @@ class Running:
         self._runs: Counter[str] = Counter()  # of each module in this pass
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._outer: set[str] = set()  # names of modules called from outside in this pass
-        # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
-        self._names: dict[int, str] = {}
-        self._unhooked: set[str] = set()
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
-        self._names = {id(module): name for module, name in self.modules.items()}
-        self._unhooked = _fused(self.modules)
-        entering, leaving = _Entering(self), _Leaving(self)
+        # by id(): `modules` holds them, so that it stays theirs, and no copy of one has it
+        hooked: dict[int, str] = {}
+        unhooked: dict[int, str] = {}
+        fused = _fused(self.modules)
+        hooks = _Entering(self, hooked), _Leaving(self, hooked)
         for module, name in self.modules.items():
-            if name not in self._unhooked and (module is self.model or _may_attend(module)):
-                self._hooks.before(module, entering, with_kwargs=True)
-                self._hooks.after(module, leaving)
-        if self._unhooked:
-            self._hooks.of_all(_EnteringUnhooked(self), _LeavingUnhooked(self))
+            if name in fused:
+                unhooked[id(module)] = name
+            elif module is self.model or _may_attend(module):
+                hooked[id(module)] = name
+                self._hooks.before(module, hooks[0], with_kwargs=True)
+                self._hooks.after(module, hooks[1])
+        if unhooked:
+            self._hooks.of_all(_Entering(self, unhooked), _Leaving(self, unhooked))
         return self
 
     def __exit__(
@@ -108,7 +110,6 @@ class Running:
     ) -> None:
         self._hooks.remove()
         self.stack.clear()
-        self._names, self._unhooked = {}, set()
         self.embedded = self.root = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
 
@@ -210,8 +211,10 @@ class Running:
     def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
             return
+        if self.stack and self.stack[-1].module is module:
+            self.stack.pop()
         # another hook may have raised before this module was pushed
-        if any(frame.module is module for frame in self.stack):
+        elif any(frame.module is module for frame in self.stack):
             while self.stack.pop().module is not module:
                 pass
 
@@ -221,15 +224,15 @@ class _Entering(Hook):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, arguments: tuple, keywords: dict) -> None:
+    def __call__(self, module: nn.Module, arguments: tuple, keywords: Any = None) -> None:
         running = self.teller
         if not running or is_dynamo_compiling():
             return
-        name = running._names.get(id(module))
+        name = self.names.get(id(module))
         if name is not None:
-            running._push(name, module, arguments, keywords)
-        elif threading.get_ident() != running._thread:  # they have copies of modules
-            running._runs_elsewhere()
+            running._push(name, module, arguments, keywords or {})
+        elif keywords is not None and threading.get_ident() != running._thread:
+            running._runs_elsewhere()  # which has copies of modules
 
 
 class _Leaving(Hook):
@@ -238,32 +241,8 @@ class _Leaving(Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if self.teller and not is_dynamo_compiling():
+        if self.teller and id(module) in self.names and not is_dynamo_compiling():
             self.teller._leave(module)
-
-
-class _EnteringUnhooked(Hook):
-    """Tells that one of the modules is called that have no hook of their own."""
-
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, arguments: tuple) -> None:
-        running = self.teller
-        name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
-        if name is not None and name in running._unhooked:
-            running._push(name, module, arguments, {})
-
-
-class _LeavingUnhooked(Hook):
-    """Tells that one of the modules has ended that have no hook of their own."""
-
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        running = self.teller
-        name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
-        if name is not None and name in running._unhooked:
-            running._leave(module)
 
 
 def package_of(model: Any) -> str:
@@ -276,7 +255,8 @@ def package_of(model: Any) -> str:
 
 def class_name(module: Any) -> str:
     """The name of a module's class, of a compiled one that of the module inside."""
-    return type(module._modules.get("_orig_mod", module)).__name__
+    inside = module._modules  # of a scripted module no dict, and without `get`
+    return type(inside["_orig_mod"] if "_orig_mod" in inside else module).__name__  # noqa: SIM401
 
 
 def _cached(values: tuple) -> int | None:

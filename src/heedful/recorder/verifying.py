@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
+from heedful.recorder.arranging import Seen, cells_of_call, in_order
 from heedful.recorder.doors.cells import KEYS, QUERIES
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.owners.probe import Call, Probed, Probing, called, undisturbed
+from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, widths_of
 from heedful.recorder.running import Frame, Running
-from heedful.recorder.settling import Seen, Settling, cells_of_call, in_order
+from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout
@@ -44,23 +46,22 @@ def verify(
         recording, model, inputs, progress: as `Recording.verify` has them.
 
     Raises:
-        ArgumentError: inputs that are not those of the recording, or no texts among them.
+        ArgumentError: no module, or inputs that are not those of the recording.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"a model of type {type(model).__name__}", expected="the module that was recorded"
         )
-    given = called(inputs)
+    given = _called(inputs)
+    counts = _counts(Inputs(Frame("", model, *given)))
     runs = _Runs(again, model, running)
-    with undisturbed(model), torch.no_grad():
-        counts = _texts(model, given)
+    with _undisturbed(model), torch.no_grad():
         probing = Probing(model, given, runs, progress)
-        first = runs.first
-        captures = _captures_of(recording, first)
-        _compare(captures, first)
-        probed = _best(probing, counts)
-        for seen, capture, tells in zip(first, captures, probed, strict=True):
-            _apply(recording, settling, seen, capture, tells)
+        captures = _captures_of(recording, runs.first)
+        _compare(captures, runs.first)
+        probed, dim = _best(probing, counts)
+        for seen, capture, tells in zip(runs.first, captures, probed, strict=True):
+            _apply(recording, settling, seen, capture, tells, has_ids=dim == 0)
 
 
 class _Runs:
@@ -72,6 +73,7 @@ class _Runs:
     def __init__(self, again: Again, model: nn.Module, running: Running) -> None:
         self.again, self.model, self.running = again, model, running
         self.first: list[Seen] = []
+        self._modules = dict(model.named_modules())
 
     def __call__(self, arguments: tuple, keywords: dict[str, Any]) -> list[Call]:
         if self.running.random_states is not None:
@@ -81,44 +83,79 @@ class _Runs:
             seen = recording.unsettled()
         self.first = self.first or seen
         return [
-            Call(
-                *self._projecting(one), cells_of_call(one.observed), one.observed.axes == AXES
-            )
-            for one in seen
+            Call(self._projecting(call), cells_of_call(call.observed), call.observed.axes == AXES)
+            for call in seen
         ]
 
-    def _projecting(self, seen: Seen) -> tuple[str, int]:
+    def _projecting(self, seen: Seen) -> Run:
         """The innermost module that runs with projections of its own: a core of attention that is
         given heads has an axis of them among its inputs."""
-        modules = self.running.modules
-        named = {name: module for module, name in modules.items()}
-        for name, run in reversed(seen.where):
-            if widths_of(named[name]):
-                return name, run
-        return seen.where[0]
+        projecting = (run for run in reversed(seen.where) if widths_of(self._modules[run[0]]))
+        return next(projecting, seen.where[0])
 
 
-def _texts(model: nn.Module, given: tuple[tuple, dict[str, Any]]) -> list[tuple[int, int]]:
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Run in evaluation mode, and put everything back: modes, buffers and random states.
+
+    Where one thing cannot be put back, all others are.
+    """
+    with ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(setattr, module, "training", module.training)
+            for name, buffer in module._buffers.items():
+                before = None if buffer is None else buffer.detach().clone()
+                stack.callback(_put_back, module, name, buffer, before)
+            for value in vars(module).values():
+                if isinstance(value, torch.Generator):
+                    stack.callback(value.set_state, value.get_state())
+        stack.enter_context(torch.random.fork_rng())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        model.eval()
+        yield
+
+
+@torch.no_grad()
+def _put_back(module: nn.Module, name: str, buffer: Tensor | None, before: Tensor | None) -> None:
+    module._buffers[name] = buffer  # a pass may have put another one in its place
+    if buffer is None or before is None:
+        return
+    try:
+        is_same = torch.equal(buffer, before)
+    except NotImplementedError:  # of a sparse or nested one, say
+        is_same = False
+    if not is_same:
+        buffer.copy_(before)
+
+
+def _called(inputs: Any) -> Given:
+    """Arguments and keywords of inputs: a mapping, a list of arguments, or one tensor."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)), {}
+
+
+def _counts(inputs: Inputs) -> list[tuple[int, int]]:
     """How many texts there may be, each with the dimension of the inputs along which they are."""
-    inputs = Inputs(Frame("", model, *given))
     shapes = [shape for shape in inputs.shapes.values() if shape]
-    if not shapes and not inputs.listed_images:
+    if not shapes:
         raise ArgumentError(
             "inputs with no tensor in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    count, other = inputs.texts()
-    counts = [one for one in (count, other) if one]
-    found = [(n, dim) for n in counts for dim in (0, 1)
-             if any(len(shape) > max(dim, 1) and shape[dim] == n for shape in shapes)]  # fmt: skip
-    return found or [(count or 1, 0)]
+    counts = [count for count in inputs.texts() if count]
+    several = [shape for shape in shapes if len(shape) > 1]
+    pairs = [(count, dim) for count in counts for dim in (0, 1)
+             if any(shape[dim] == count for shape in several)]  # fmt: skip
+    return pairs or [(counts[0] if counts else 1, 0)]
 
 
 def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None]:
     """The recorded call of each that was seen again; None where it was refused."""
-    first_pass = min((one.pass_index for one in recording._captures), default=0)
-    known = {one.index: one for one in recording._captures if one.pass_index == first_pass}
-    return [known.get(one.index) for one in first]
+    first_pass = min((call.pass_index for call in recording._captures), default=0)
+    known = {call.index: call for call in recording._captures if call.pass_index == first_pass}
+    return [known.get(seen.number) for seen in first]
 
 
 def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
@@ -130,12 +167,12 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
     for capture, seen in zip(captures, first, strict=True):
         if capture is None:
             continue
-        own, other = capture.key.double(), cells_of_call(seen.observed).key.double()
-        is_same = capture.name == seen.name
-        is_alone = seen.observed.meeting is not None and not seen.observed.meeting.has_product
-        if is_same and not is_alone and own.numel() == other.numel():  # in any order of axes
-            own, other = (one.flatten().sort().values for one in (own, other))
-            is_same = bool((own - other).abs().max() <= 1e-2 * other.abs().max())
+        own, again = capture.key.double(), cells_of_call(seen.observed).key.double()
+        meeting, is_same = seen.observed.meeting, capture.name == seen.name
+        has_keys = meeting is None or meeting.has_product
+        if is_same and has_keys and own.numel() == again.numel():  # in any order of axes
+            own, again = (keys.flatten().sort().values for keys in (own, again))
+            is_same = not bool((own - again).abs().max() > 1e-2 * again.abs().max())
         if not is_same:
             raise ArgumentError(
                 f"inputs with which {capture.name} does something else than was recorded",
@@ -145,21 +182,21 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
             )
 
 
-def _best(probing: Probing, counts: list[tuple[int, int]]) -> list[Probed]:
-    """What probing tells, with texts along the dimension that settles most calls."""
-    tried: list[list[Probed]] = []
+def _best(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[Probed], int]:
+    """What probing tells, with texts along the dimension that settles most calls, and that."""
+    tried: list[tuple[list[Probed], int]] = []
     failed: ArgumentError | None = None
     for texts, dim in counts:
         try:
-            tried.append(probing.probed(texts, dim))
+            tried.append((probing.probed(texts, dim), dim))
         except ArgumentError as error:
             failed = error
             continue
-        if not any(map(_is_open, tried[-1])):
+        if not any(map(_is_open, tried[-1][0])):
             break
     if not tried and failed is not None:
         raise failed
-    return min(tried, key=lambda several: sum(map(_is_open, several)))
+    return min(tried, key=lambda several: sum(map(_is_open, several[0])))
 
 
 def _is_open(probed: Probed) -> bool:
@@ -167,54 +204,60 @@ def _is_open(probed: Probed) -> bool:
 
 
 def _apply(
-    recording: Recording, settling: Settling, seen: Seen, capture: Capture | None, probed: Probed
+    recording: Recording,
+    settling: Settling,
+    seen: Seen,
+    capture: Capture | None,
+    probed: Probed,
+    has_ids: bool,
 ) -> None:
-    """Note in a recording what probing tells of a call."""
+    """Note in a recording what probing tells of a call.
+
+    Args:
+        has_ids: whether rows of tables of ids are texts; where positions come first, they are none.
+    """
     if probed.order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
-        elif capture is not None and probed.why:
+        elif capture is not None and capture.layout.word != "told":
             why = f"{capture.layout.why}; " if capture.layout.why else ""
             capture.layout = Layout("guessed", f"{why}probing did not settle it: {probed.why}")
         return
-    cells = cells_of_call(seen.observed)
+    is_block = probed.order.count(KEYS) == 1 < probed.order.count(QUERIES)
+    layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
     try:
-        is_block = probed.order.count(KEYS) == 1 < probed.order.count(QUERIES)
-        layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
-        arranged = in_order(seen, cells, probed.order, layout)
+        arranged = in_order(seen, cells_of_call(seen.observed), probed.order, layout)
     except TypeError:  # it was missed, for another reason than its axes
         return
     texts = {int(text) for text in probed.texts.unique() if text >= 0}
     if arranged.texts == 1 and len(texts) == 1:  # of one text, as in a loop over them
-        of_texts = max(1, *(one.texts for one in recording._captures), max(texts) + 1)
+        of_texts = max(1, *(call.texts for call in recording._captures), max(texts) + 1)
         arranged = arranged._replace(first=texts.pop(), of_texts=of_texts)
     made = settling.kept(seen, arranged)
-    if made is None:
-        return
-    if capture is None:
+    if made is not None and not has_ids:
+        made = replace(made, ids=None, query_ids=None)
+    if made is not None and capture is None:
         recording.insert(made)
-        return
-    is_same = made.query.shape == capture.query.shape and torch.equal(made.query, capture.query)
-    if is_same and capture.layout.word == "told":
-        return
-    recording.replace(capture, replace(made, pass_index=capture.pass_index))
+    elif made is not None and capture is not None:
+        is_same = made.query.shape == capture.query.shape
+        is_same = is_same and torch.equal(made.query, capture.query.to(made.query.device))
+        if not (is_same and capture.layout.word == "told"):
+            recording.replace(capture, replace(made, pass_index=capture.pass_index))
 
 
 def _compare_texts(capture: Capture, of_rows: Tensor) -> None:
-    """Refute sequences of a told call that are of other texts than their places say."""
-    S = len(capture.query)
-    of_sequences = of_rows.view(S, -1)
-    known = [{int(text) for text in row.unique() if text != NONE} for row in of_sequences]
+    """Refute sequences of a told call that are of other texts than their places say.
+
+    A call of some texts alone, as a loop over them makes, gets their numbers.
+    """
+    S, parts = len(capture.query), capture.parts
+    known = [{int(text) for text in row.unique() if text != NONE} for row in of_rows.view(S, -1)]
     if any(SEVERAL in row or len(row) != 1 for row in known):
         return
     texts = [row.pop() for row in known]
-    own = [capture.first + row // capture.parts for row in range(S)]
-    if texts == own:
+    if S // parts <= max(texts) and texts == [texts[0] + row // parts for row in range(S)]:
+        capture.first, capture.texts = texts[0], max(capture.texts, max(texts) + 1)
         return
-    start = texts[0]
-    if texts == [start + row // capture.parts for row in range(S)] and S // capture.parts < max(texts) + 1:
-        capture.first, capture.texts = start, max(capture.texts, max(texts) + 1)
-        return
-    for row, (text, other) in enumerate(zip(texts, own, strict=True)):
-        if text != other:
-            capture.against[row] = f"sequence {row} changes with text {text}, and not with {other}"
+    for row, text in enumerate(texts):
+        if text != (own := capture.first + row // parts):
+            capture.against[row] = f"sequence {row} changes with text {text}, and not with {own}"

@@ -5,7 +5,7 @@ from heedful.recording.certificate import Check
 from heedful.recording.head_totals import HeadTotals
 from heedful.recording.heads import Head
 from heedful.recording.recording import Recording, from_attentions, load
-from heedful.recording.segments import Segments, SegmentShare
+from heedful.recording.segment_table import Segments, SegmentShare
 from heedful.recording.sequence import Sequence
 
 __all__ = [

@@ -19,10 +19,11 @@ from heedful.ops.one_weight import OneWeight, one_weight
 from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
-from heedful.recording.checks import is_whole, region, whole
 from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
-from heedful.recording.pictures import Picture
+from heedful.recording.checks import is_whole, region, whole
+from heedful.recording.marked import Told
+from heedful.recording.patches import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout
 from heedful.recording.row_sums import RowSums, unknown
@@ -31,8 +32,7 @@ from heedful.recording.rows import Rows, listed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.recording.marked import Told
-    from heedful.recording.segments import Segments
+    from heedful.recording.segment_table import Segments
 
 
 @dataclass
@@ -50,9 +50,9 @@ class Call(Rows):
     tokenizer does not know. `sequence` is the number of the text among the `batch`, from 0, and
     `part` that of its part, such as a window, of which `parts` has all.
     `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
-    says whether the numbers are certain, `layout` how its axes are known, and `why` what is not. Every statistic is defined in
-    `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
-    without it of all, (H, …).
+    says whether the numbers are certain, `layout` how its axes are known, and `why` what is not.
+    Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's number of a
+    head, it is that of one head, without it of all, (H, …).
 
     `home()` is the recording, as long as somebody holds it. `sums` are the log-sum-exps of rows
     that are known. Whenever whole rows are computed they are

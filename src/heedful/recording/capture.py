@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.causes import Causes
+from heedful.ops.masks import Causal, Combined, Mask, Padding, Window
 from heedful.recording.certificate import Check, certify
 from heedful.recording.evidence import Evidence
 from heedful.recording.own_work import computing
@@ -137,7 +138,7 @@ class Capture:
         """The same of a sequence by its number in this call."""
         queries, keys, mask = self.tokens[row]
         if self.weights is not None:
-            return causes_of_weights(self._cut(self.weights[row], queries, keys))
+            return causes_of_weights(self._cut(self.weights[row], queries, keys), mask)
         bias = None if self.bias is None else of_sequence(self.bias, row)
         sinks = self.sinks
         if sinks is not None and sinks.ndim > 1:
@@ -212,10 +213,10 @@ class Capture:
         return take(self.value[row], self.tokens[row].keys)
 
 
-def causes_of_weights(weights: Tensor) -> Causes:
+def causes_of_weights(weights: Tensor, mask: Mask | None) -> Causes:
     """What gives a map (H, N, M) as its softmax: its logarithm as a bias, of queries and keys of 0.
 
-    What a row lacks to one is the weight of a sink of its own.
+    What a row lacks to one is the weight of a sink of its own. The mask hides no weight.
     """
     (H, N, M), kind = weights.shape, torch.promote_types(weights.dtype, torch.float32)
     weights = weights.detach().to(kind).nan_to_num(nan=0.0)
@@ -226,6 +227,7 @@ def causes_of_weights(weights: Tensor) -> Causes:
         nothing.expand(H, N, 1),
         nothing.expand(H, M, 1),
         1.0,
+        mask,
         bias=weights.log(),
         sinks=lacking.log() if bool(lacking.any()) else None,
     )
@@ -251,12 +253,27 @@ def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int
         )
     S, H, N, M = weights.shape
     nothing = weights.new_zeros((), dtype=torch.promote_types(weights.dtype, torch.float32))
-    sees = (weights > 0).any(dim=1) if weights.numel() else weights[:, 0] > 0
-    is_causal = N > 1 and M >= N and not bool(sees.triu(1 + M - N).any())
-    kind = "causal" if is_causal else "self" if N == M else "cross"
+    sees = (weights > 0).any(dim=1) if weights.numel() else weights.new_zeros(S, N, M).bool()
+    tokens = [RealTokens.all_of(N, M)._replace(mask=_mask_of(table)) for table in sees]
+    is_causal = all(isinstance(real.mask, Causal | Combined) for real in tokens)
+    kind = "causal" if is_causal and tokens else "self" if N == M else "cross"
     check = Check(math.nan, 0.0, 0, "only the weights are known")
     return Capture(
         name, layer, 0, kind, "given maps", nothing.expand(S, H, N, 1), nothing.expand(S, H, M, 1),
-        None, 1.0, [RealTokens.all_of(N, M)] * S, check, weights=weights.detach().clone(),
-        index=index,
+        None, 1.0, tokens, check, weights=weights.detach().clone(), index=index,
     )  # fmt: skip
+
+
+def _mask_of(sees: Tensor) -> Mask | None:
+    """The mask (N, M) of a map by its weights that are not zero.
+
+    A window is one where no head tells it from a mask: it is filled, and not by single keys.
+    """
+    N, M = sees.shape
+    if N > 1 and M >= N and not bool(sees.triu(1 + M - N).any()):
+        size = M - int(sees[-1].int().argmax())
+        window = Causal() & Window(size)
+        fills = 2 < size < M and torch.equal(window.crop((1, N, M), device=sees.device)[0], sees)
+        return window if fills else Causal()
+    keys = sees.any(dim=0)
+    return None if bool(keys.all()) or not bool(keys.any()) else Padding(keys)

@@ -33,7 +33,7 @@ class Check:
     `worst` is the difference in the worst head of any sequence, in units of how much the values of
     that head differ; NaN where it cannot be told, and `why` says why. `rows` is the number of rows
     that were compared in all sequences, and `where` says which head and sequence is worst.
-    In `recording.certificate()`, `proof` is the word for the call.
+    In `recording.certificate()`, `proof` and `layout` are the words for the call.
     """
 
     worst: float
@@ -42,6 +42,7 @@ class Check:
     why: str = ""
     where: str = ""
     proof: str = ""
+    layout: str = ""
 
     @property
     def passed(self) -> bool:
@@ -78,18 +79,19 @@ def certify(
         the check, and whether the log-sum-exps that a kernel gave are those of the rows.
     """
     evidence = evidence.projected()
-    if evidence.values is None or evidence.outputs is None or evidence.rows is None:
+    values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
+    if values is None or outputs is None or sampled is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
-    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, evidence.values.device))
+    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, values.device))
     worst, rows, where, is_mute = 0.0, 0, "", False
     agree = evidence.sums is not None
     for group in groups_of(causes, tokens):
         keys = group.tokens.keys
-        value = take(evidence.values[group.sequences], keys).flatten(0, 1)
+        value = take(values[group.sequences], keys).flatten(0, 1)
         if not (evidence.is_whole or are_finite(value)):
             return Check(math.nan, tolerance, 0, NOT_FINITE), False
         with unrounded(group.causes.query):
-            compared, is_near = _compared(group, value, evidence, tolerance)
+            compared, is_near = _compared(group, value, outputs, sampled, evidence, tolerance)
         if compared is None:
             continue
         rows += compared.rows * len(group.sequences)
@@ -110,16 +112,20 @@ def concluded(worst: float, tolerance: float, rows: int, where: str, is_mute: bo
 
 
 def _compared(
-    group: Group, value: Tensor, evidence: Evidence, tolerance: float
+    group: Group,
+    value: Tensor,
+    outputs: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    tolerance: float,
 ) -> tuple[Compared | None, bool]:
     """Compare sampled rows of some sequences; None where no query sees anything.
 
     With it, whether the log-sum-exps of these rows are those that a kernel gave.
     """
-    assert evidence.rows is not None and evidence.outputs is not None
     queries, keys, _ = group.tokens
-    is_real = torch.isin(evidence.rows, queries)
-    places = torch.searchsorted(queries, evidence.rows[is_real])
+    is_real = torch.isin(rows, queries)
+    places = torch.searchsorted(queries, rows[is_real])
     if not (len(places) and len(keys)):
         return None, True
     of = group.causes.of_heads(ALL)
@@ -128,10 +134,10 @@ def _compared(
     if evidence.sums is not None or of.sinks is not None:
         sums = add_up(of, places, map_, highest)
     if evidence.sums is not None:
-        given = evidence.sums[group.sequences][..., evidence.rows[is_real]].flatten(0, 1)
+        given = evidence.sums[group.sequences][..., rows[is_real]].flatten(0, 1)
         agree = _agree(of, places, sums, given)
     blind = are_blind(highest)
-    used = evidence.outputs[group.sequences][:, :, is_real].to(map_)
+    used = outputs[group.sequences][:, :, is_real].to(map_)
     if evidence.finish is not None:
         return _at_the_end(map_, value.to(map_), used[:, 0], blind, group, evidence, places), agree
     used = used.flatten(0, 1)
@@ -168,6 +174,11 @@ def compare(
 
 def _off(made: Tensor, used: Tensor, size: Tensor, blind: Tensor, map_: Tensor) -> Compared:
     """How far off each head is on rows that are not blind, in units of `size`."""
+    if not bool(blind.any()):  # in the usual case all numbers are finite, which their sum tells
+        largest = size.amax(dim=(1, 2)).clamp(min=LEAST)
+        off = (made - used).abs_().amax(dim=(1, 2)) / largest
+        if math.isfinite(float((off + largest).sum())):
+            return Compared(off.tolist(), made.shape[1])
     same = (made == used) | (made.isnan() & used.isnan())
     # a row says nothing where the output is not finite either; and torch's kernel for CPUs gives
     # zeros for a row whose weights are NaN where there are few keys
@@ -222,7 +233,9 @@ def _table(of: Causes, rows: Tensor) -> Tensor | None:
     """The mask of the rows that are compared; None where none was made that layers share."""
     parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
     is_structure = all(isinstance(part, Causal | Window) for part in parts)  # without tensors
-    return _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device) if is_structure else None
+    return (
+        _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device) if is_structure else None
+    )
 
 
 @functools.lru_cache(maxsize=8)

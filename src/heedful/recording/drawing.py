@@ -18,8 +18,9 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.causes import scores
 from heedful.ops.hidden import hidden_cells
-from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.call import Call
+from heedful.recording.checks import is_whole, nothing_recorded
+from heedful.recording.known import guesses, in_words
 from heedful.recording.module_names import side_of
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def picture(
         said += _pooled(N, M, most, reduce)
         if not group.part and max(N, M) <= most and patch_grid(group.calls[0]):
             said.append(f"{N:,} tokens without text, as many as an image's patches, named as those")
+    said += [in_words(wanted), *guesses(wanted)]
     return layers.draw(blocks, size=size, notes=list(dict.fromkeys(said)), **look)
 
 
@@ -350,7 +352,7 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
 
 def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = None) -> Figure:
     """The scores of the first chosen head of the first chosen call that has a mask."""
-    from heedful.pictures import plots
+    from heedful.pictures import plots, style
 
     asked = _asked(calls, chosen)
     call = next((one for one in asked if one.kind == "causal"), asked[0])
@@ -359,10 +361,13 @@ def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = No
         raise ArgumentError(f"head {wanted[0]}", expected=_listed(call.heads, "head"))
     scaled, masked = scores_of(call, wanted[0])
     queries, keys = (call.query_tokens, call.key_tokens)
-    return plots.scores(
+    figure = plots.scores(
         scaled,
         masked,
         queries or [str(i) for i in range(call.shape[1])],
         key_tokens=keys or [str(i) for i in range(call.shape[2])],
         title=title or f"{_names([call])[0]}, head {wanted[0]}",
     )
+    said = " · ".join([in_words([call]), *guesses([call])])
+    figure.supxlabel(said, fontsize=8, color=style.QUIET, wrap=True)
+    return figure

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -63,19 +63,6 @@ class Evidence:
     sums: Tensor | None = None
     finish: Finish | None = None
 
-    def of_heads(self, heads: list[int]) -> Evidence:
-        """The same of some heads of a kernel's call."""
-        values, outputs, sums = self.values, self.outputs, self.sums
-        if values is None or outputs is None:
-            return self
-        shared = [head // (outputs.shape[1] // values.shape[1]) for head in heads]
-        return replace(
-            self,
-            values=values[:, shared],
-            outputs=outputs[:, heads],
-            sums=None if sums is None else sums[:, heads],
-        )
-
     def projected(self) -> Evidence:
         """The same with values projected that were only copied; whole if some are not finite."""
         if self.values is None or not self.is_to_be_projected:
@@ -88,6 +75,17 @@ class Evidence:
             is_whole=is_whole,
             is_to_be_projected=False,
             tolerance=max(self.tolerance, worst_tolerance(self.kinds, values.device)),
+        )
+
+    def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
+        """The same for some of so many heads, each with values of its own."""
+        if self.values is None or self.outputs is None:
+            return self
+        wanted = torch.tensor(heads, device="cpu")
+        shared = wanted // (count // self.values.shape[1])
+        sums = None if self.sums is None else self.sums[:, wanted]
+        return replace(
+            self, values=self.values[:, shared], outputs=self.outputs[:, wanted], sums=sums
         )
 
 

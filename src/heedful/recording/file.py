@@ -28,10 +28,10 @@ from heedful.files import (
 )
 from heedful.files.tensor_files import SUMS
 from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
-from heedful.recording.checks import is_whole, texts_of
 from heedful.recording import file_validation
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
+from heedful.recording.checks import is_whole, texts_of
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images
 from heedful.recording.proof import Layout

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from heedful.ops.masks import Combined, Mask, Packed
 from heedful.ops.score_tables import check_broadcast
-from heedful.recording.checks import is_whole
 from heedful.recording.capture import Capture
+from heedful.recording.checks import is_whole
 from heedful.recording.pictures import Images
 from heedful.recording.pixels import LONGEST
 from heedful.recording.proof import LAYOUTS

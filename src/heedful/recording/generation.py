@@ -28,9 +28,9 @@ from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import sampled
 from heedful.recording.proof import LAYOUTS
+from heedful.recording.real_tokens import take
 from heedful.recording.rounding import tolerance_of
 from heedful.recording.row_sums import RowSums, unknown
-from heedful.recording.real_tokens import take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How the passes of a layer go together; layers whose passes have the same real tokens share it.
+    """How the passes of a layer go together; layers of the same real tokens share it.
 
     shape: how many queries and keys the whole has. crosses: whether these are of two texts.
     """
@@ -110,9 +110,9 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        real = int(seen[queries.start : queries.stop].sum())
-        asked = int(seen[queries.start + real.queries].sum())
-        if begins_anew or last not in queries or asked != real:
+        seen_of_pass = int(seen[queries.start : queries.stop].sum())
+        seen_and_real = int(seen[queries.start + real.queries].sum())
+        if begins_anew or last not in queries or seen_and_real != seen_of_pass:
             raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
@@ -219,7 +219,9 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     _compare(together, causes, plan, first.name)
     worst = max((capture.check for capture in passes), key=worst_of)
     query_ids = _query_ids(passes, plan, sequence)
-    against = next((one.against[row] for one in passes if (row := one.row(sequence)) in one.against), "")
+    against = next(
+        (one.against[row] for one in passes if (row := one.row(sequence)) in one.against), ""
+    )
     return Call(
         first.name,
         first.layer,
@@ -228,7 +230,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         together,
         worst,
         index=first.index,
-        layout=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
+        layout_of_axes=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,18 +45,14 @@ def groups_of(causes: Iterable[Causes], tokens: Sequence[RealTokens]) -> Iterato
         yield Group(numbers, _joined(several), tokens[numbers[0]])
 
 
-def tables_of(mask: Any) -> list[Tensor]:
-    """The tensors that a mask consists of, which may be one itself.
+def tables_of(mask: Mask) -> list[Tensor]:
+    """The tensors that a mask of `ops.masks` consists of.
 
     >>> from heedful.ops.masks import Causal, Dense
     >>> tables_of(Dense(torch.ones(2, 2) > 0) & Causal())
     [tensor([[True, True],
             [True, True]])]
     """
-    if isinstance(mask, Tensor):
-        return [mask]
-    if not isinstance(mask, Mask):
-        return []
     if isinstance(mask, Combined):
         return [table for part in mask.parts for table in tables_of(part)]
     return [value for value in vars(mask).values() if isinstance(value, Tensor)]

@@ -20,9 +20,9 @@ from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Mask, Window
 from heedful.recording.capture import Capture
 from heedful.recording.generation import allowed_rows, broken, goes_on, worst_of
-from heedful.recording.recording import Recording
 from heedful.recording.module_names import side_of
 from heedful.recording.real_tokens import RealTokens
+from heedful.recording.recording import Recording
 
 BEFOREHAND = 64  # rows for which there is room at first; then it doubles
 

@@ -60,7 +60,8 @@ class CallTotal:
         return CallTotal(
             self.name, self.layer, self.heads,
             early.kind, early.pass_index, early.at, early.first,
-            worst.proof, max(self.layout, other.layout, key=LAYOUTS.index), worst.why, worst.told_by,
+            worst.proof, max(self.layout, other.layout, key=LAYOUTS.index),
+            worst.why, worst.told_by,
             None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
         )  # fmt: skip
 

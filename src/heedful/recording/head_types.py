@@ -185,10 +185,13 @@ def over_parts(
 ) -> ScoreTotals:
     """The same over all parts of the call's text, such as windows."""
     parts = call.parts
-    several = [
-        totals(part, even, lambda share, at=at: progress((at + share) / len(parts)))
-        for at, part in enumerate(parts)
-    ]
+    several = []
+    for at, part in enumerate(parts):
+
+        def tell(share: float, at: int = at) -> None:
+            progress((at + share) / len(parts))
+
+        several.append(totals(part, even, tell))
     return functools.reduce(ScoreTotals.plus, several)
 
 

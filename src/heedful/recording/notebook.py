@@ -17,16 +17,15 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.ops.evenly import evenly
 from heedful.recording.call import Call
+from heedful.recording.known import guesses
+from heedful.recording.segment_table import CELL, QUIET, TABLE
 
 ROWS = 64  # calls in a table
 SCORES = 1 << 27  # computed for a table
 SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # up to so many heads, the side in pixels
 TOKENS = 60  # that are written out
 AT_ONCE = 1 << 24  # weights
-TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
-COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "heads")
-CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
-QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
+COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "layout", "heads")
 
 
 def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
@@ -40,7 +39,7 @@ def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) 
     """
     shown = calls[:ROWS]
     side = _side(sum(call.shape[0] for call in shown))
-    left, said = SCORES, list(notes)
+    left, said = SCORES, [*notes, *guesses(shown)]
     rows, missing, sampled = [], 0, False
     for i, call in enumerate(shown):
         cost = call.shape[0] * min(call.shape[1], side) * call.shape[2]
@@ -89,14 +88,16 @@ def _many(number: int, name: str) -> str:
 
 def _row(i: int, call: Call, picture: str) -> str:
     H, N, M = call.shape
-    proof = f'<span title="{escape(call.why)}">{escape(call.proof)}</span>'
+    known = [
+        f'<span title="{escape(call.why)}">{word}</span>' for word in (call.proof, call.layout)
+    ]
     several = f", pass {call.pass_index}" if call.pass_index else ""
     cells = (
         str(i),
         escape(call.name),
         escape(call.kind) + several,
         f"{H:,}, {N:,} × {M:,}",
-        proof,
+        *known,
         picture,
     )
     return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"

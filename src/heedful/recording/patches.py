@@ -1,12 +1,14 @@
 """How a model cuts an image into patches: told by its own configuration, else by sizes.
 
 An image of h × w pixels is cut into rows × columns of patches, which are read row by row. Before
-them may stand tokens of no patch: a class token, a distillation token, registers.
+them may stand tokens of no patch: a class token, a distillation token, registers. A `Picture` is
+such an image with its patches as the tokens of a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +51,53 @@ class Patches(NamedTuple):
     def has(self, module: str) -> bool:
         """Whether a module is in the part."""
         return is_in(module, self.module)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The image under an axis of a call.
+
+    pixels: uint8 (h, w, 3), as the model saw it. rows, columns: of the patches that cover it.
+    places: (L,), for each token the number of its patch, row by row, or −1 for one that is none.
+    before: the names of these, such as [CLS]. assumed: in words what of all this is a guess; empty
+    where the model told it.
+    """
+
+    pixels: Tensor
+    rows: int
+    columns: int
+    places: Tensor
+    before: tuple[str, ...] = ()
+    assumed: str = ""
+
+    def __repr__(self) -> str:
+        h, w = self.pixels.shape[:2]
+        apart = f", {', '.join(self.before)} apart" if self.before else ""
+        assumed = f", {self.assumed}" if self.assumed else ""
+        return (
+            f"<Picture of {h} × {w} pixels, {self.rows} × {self.columns} patches{apart}{assumed}>"
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """A short name for each token: its patch as "row,column", from 0; "[CLS]" and others."""
+        others = iter(self.before)
+        return [
+            next(others, "[none]")
+            if place < 0
+            else f"{place // self.columns},{place % self.columns}"
+            for place in self.places.tolist()
+        ]
+
+    def laid(self, row: Tensor) -> Tensor:
+        """Weights on the tokens of the axis, (…, L), over the picture: (…, rows, columns).
+
+        A patch that is no token of the axis, as one outside of a window, has NaN.
+        """
+        found = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
+        is_patch = self.places >= 0
+        found[..., self.places[is_patch]] = row[..., is_patch]
+        return found.unflatten(-1, (self.rows, self.columns))
 
 
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:

@@ -15,11 +15,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
-from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording import file, generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
+from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images, with_images
 from heedful.recording.progress import Tell
@@ -42,9 +42,9 @@ class Recording(Sequence):
         texts: Texts | None = None,
         images: Images | None = None,
     ) -> None:
-        self._captures = [] if captures is None else captures
+        self._settled = [] if captures is None else captures
         self._pending: list[Any] = []  # what was seen, and is no `Capture` yet
-        super().__init__(self._captures, 0, texts or Texts(naming=naming), images)
+        super().__init__(self._settled, 0, texts or Texts(naming=naming), images)
         self._texts.home = weakref.ref(self)  # by which a call finds what it is of
         self._spill = Spill(budget)
         self._missed: dict[str, str] = {}
@@ -114,7 +114,6 @@ class Recording(Sequence):
 
     def _of_images(self, images: Images) -> list[Call]:
         """The calls of the first sequence of each, as they are with some images."""
-        self._settle()
         return list(Sequence(self._captures, 0, self._texts, images))
 
     def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
@@ -154,15 +153,21 @@ class Recording(Sequence):
             self._settle()
 
     def _settle(self) -> None:
-        """Make calls of all that was seen."""
-        pending, self._pending = self._pending, []
-        for seen in pending:
-            capture = self.settling(seen)
+        """Make calls of all that was seen; what an error such as Ctrl-C leaves is made later."""
+        while self._pending:
+            capture = self.settling(self._pending[0])
             if capture is not None:
                 kept = self._spill.keep(capture)
-                self._captures.append(kept)
+                self._settled.append(kept)
                 if has_part(kept, self._index, self._part):
                     self._held.append(kept)
+            del self._pending[0]
+
+    @property
+    def _captures(self) -> list[Capture]:
+        """All calls."""
+        self._settle()
+        return self._settled
 
     def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
         """Keep how the model cuts images, and the height and width of those that it was given."""
@@ -186,7 +191,6 @@ class Recording(Sequence):
 
     def taken(self) -> list[Capture]:
         """What was recorded since this was last asked, which is then kept here no longer."""
-        self._settle()
         found = list(self._captures)
         self._captures.clear()
         self._held.clear()
@@ -220,7 +224,6 @@ class Recording(Sequence):
                 there that is no recording.
             ArgumentError: what is no path.
         """
-        self._settle()
         file.save(self._captures, path_of(path), self._texts, self.missed, self._images)
         return path_of(path)
 
@@ -236,7 +239,6 @@ class Recording(Sequence):
 
     @property
     def _batch(self) -> int:
-        self._settle()
         return max((capture.own_texts.stop for capture in self._captures), default=0)
 
     def __repr__(self) -> str:
@@ -267,9 +269,10 @@ class Recording(Sequence):
         Which rows of queries and keys change with a text are its rows; and those that change with a
         token at the inputs of the module that attends are that token's. In evaluation mode, without
         gradients; modes, buffers and random states of the model are put back. A call whose axes
-        turn out to be others is arranged anew; one for which no arrangement fits is refuted: its
-        weights raise. Of several passes the first is probed. Where the model's kernel gave the
-        log-sum-exp of the rows, every row of every pass is compared with it.
+        turn out to be others is arranged anew; what is not settled is "guessed", and says why. A
+        sequence of a told call that changes with another text is refuted: its weights raise. Of
+        several passes the first is probed. Where the model's kernel gave the log-sum-exp of the
+        rows, every row of every pass is compared with it.
 
         Args:
             model: that was recorded.
@@ -285,7 +288,8 @@ class Recording(Sequence):
                 than was recorded.
             RunError: nothing was recorded.
         """
-        self._settle()
+        if not (self._captures or self.missed):
+            raise nothing_recorded()
         self.probe(self, model, inputs, progress)
         for one in self._captures:
             for text in one.own_texts:
@@ -302,7 +306,6 @@ class Recording(Sequence):
 
         Of a batch of which some sequence is refuted, the call is.
         """
-        self._settle()
         return [(one.name, _certified(one)) for one in self._captures]
 
 
@@ -328,7 +331,9 @@ def _is_library(module: str) -> bool:
 def _certified(capture: Capture) -> Check:
     against = next(iter(capture.against.values()), "")
     word, why = proof_of(capture.check, against)
-    return replace(capture.check, proof=word, why=why)
+    layout, other = capture.layout
+    reasons = "; ".join(filter(None, (why, other)))
+    return replace(capture.check, proof=word, layout=layout, why=reasons)
 
 
 def _not_recorded(*given: Any) -> Any:

@@ -1,7 +1,7 @@
 """Checks a call by hand: the weights that its tape gives, times values, against the output.
 
 The comparison has the axes of the product with the values, so that it says nothing of which axis is
-of texts, heads or queries. What is kept of the call is compared with these weights.
+of texts, heads or queries.
 """
 
 from __future__ import annotations
@@ -14,13 +14,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import unrounded
-from heedful.ops.cells import add_up, are_blind, softmax_rows
-from heedful.ops.score_tables import ALL
-from heedful.recording.capture import Capture
 from heedful.recording.certificate import NOT_FINITE, Check, compare, concluded
-from heedful.recording.evidence import Evidence, are_finite, projected, sampled
-from heedful.recording.groups import groups_of
-from heedful.recording.rounding import TOLERANCE
+from heedful.recording.evidence import Evidence, are_finite, projected
 
 
 def check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Callable[[], Check]:
@@ -55,29 +50,3 @@ def _check(evidence: Evidence, weights: Callable[[], Tensor]) -> Check:
     worst = max(compared.off)
     where = f"product {compared.off.index(worst)}"
     return concluded(worst, evidence.tolerance, compared.rows * len(map_), where, compared.is_mute)
-
-
-@torch.no_grad()
-def are_given_by(capture: Capture, weights: Tensor, kept_in: torch.dtype | None) -> bool:
-    """Whether what is kept of a call gives a few rows of its map, as far as rounding explains.
-
-    Args:
-        capture: the call, by what its weights are a function of.
-        weights: (S, H, N, M), the map.
-        kept_in: a narrower type than the model's in which queries and keys are kept; None for none.
-    """
-    wide = torch.promote_types(weights.dtype, torch.float32)
-    near = max(TOLERANCE[wide], 0.0 if kept_in is None else TOLERANCE[kept_in])
-    causes = (capture.causes_of(row) for row in range(len(weights)))
-    for sequences, of, (queries, keys, _) in groups_of(causes, capture.tokens):
-        if not (len(queries) and len(keys)):
-            continue
-        rows, of = sampled(len(queries)), of.of_heads(ALL).in_precision()
-        made, highest = softmax_rows(of, rows)
-        if of.sinks is not None:
-            add_up(of, rows, made, highest)
-        made = made.masked_fill(are_blind(highest)[..., None], 0.0)
-        used = weights[sequences][:, :, queries[rows]][..., keys].flatten(0, 1)
-        if not bool(((made - used).abs() <= near).all()):
-            return False
-    return True

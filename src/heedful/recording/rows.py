@@ -16,8 +16,8 @@ from heedful.ops.cells import by_rows, weights
 from heedful.ops.score_tables import ALL, Index, as_slice, indices
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import Top
-from heedful.recording.checks import whole
 from heedful.recording.certificate import Check
+from heedful.recording.checks import whole
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout, Proof, proof_of
 from heedful.recording.row_sums import RowSums

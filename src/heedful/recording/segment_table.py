@@ -1,19 +1,116 @@
-"""Tables of shares: a line for each head and segment that reads, a column for each that is read.
+"""How much each head reads of each segment, and the same as a table.
 
-Beneath stands what chance gives in each place, where all heads agree on it. A dash is no number, or
-a place where the mask lets no query see anything.
+A table has a line for each head and segment that reads, a column for each that is read. Beneath
+stands what chance gives in each place, where all heads agree on it. A dash is no number, or a place
+where the mask lets no query see anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple, TypeAlias
-
-from heedful.recording.notebook import CELL, QUIET, TABLE
-from heedful.recording.segments import Segments, SegmentShare
+from typing import Any, NamedTuple, TypeAlias
 
 NOTHING, LINES = "–", 400  # lines of a table that is printed or shown
+# Styles of a table in a notebook
+TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
+CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
+QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
+
+
+class SegmentShare(NamedTuple):
+    """How much one head reads of one segment, from one segment.
+
+    layer, head: the model's own numbers; a layer is None where the module's name has none, a head
+        in the mean over heads.
+    from_, to: the segments of the queries and of the keys; "rest" is what is in no segment, and to
+        "learned sink" goes what no key gets.
+    share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None where no query
+        may see anything, and of a refuted call.
+    chance: the same of rows that are spread evenly over what the mask allows; 0 where it allows
+        nothing of `to`. None where the share is, and of the learned sink.
+    queries: over how many queries the mean is: those that may see anything.
+    keys: how many tokens `to` has.
+    call: the place of the call: in its sequence, of a generation among its calls put together; of
+        a call that was asked alone its `index`.
+    name, attention, pass_index, proof, layout, why: those of the call.
+    """
+
+    layer: int | None
+    head: int | None
+    from_: str
+    to: str
+    share: float | None
+    chance: float | None
+    queries: int
+    keys: int
+    call: int
+    name: str
+    attention: str
+    pass_index: int
+    proof: str
+    layout: str
+    why: str
+
+    def as_data(self) -> dict[str, Any]:
+        """By the names of the fields; `from_` is "from"."""
+        return {name.rstrip("_"): value for name, value in self._asdict().items()}
+
+
+class Segments(list[SegmentShare]):
+    """What each head reads of each segment, head by head; printed, or in a notebook, a table.
+
+    left_out: modules of whose tokens the segments are not, and why.
+    """
+
+    def __init__(
+        self, rows: Iterable[SegmentShare] = (), left_out: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(rows)
+        self.left_out = dict(left_out or {})
+
+    def __repr__(self) -> str:
+        names = ", ".join(dict.fromkeys(row.from_ for row in self))
+        heads = len({(row.call, row.name, row.pass_index, row.head) for row in self})
+        return f"<Segments of {heads:,} head{'' if heads == 1 else 's'}: {names}>"
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the same table."""
+        return html(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is left out, a line each."""
+        return [f"{name} is left out: {why}" for name, why in self.left_out.items()]
+
+    def over_heads(self) -> Segments:
+        """The mean over the heads of each call; their `head` is None."""
+        together: dict[tuple, list[SegmentShare]] = {}
+        for row in self:
+            key = (row.call, row.name, row.pass_index, row.from_, row.to)
+            together.setdefault(key, []).append(row)
+        rows = [
+            of[0]._replace(
+                head=None,
+                share=_mean([row.share for row in of]),
+                chance=_mean([row.chance for row in of]),
+                queries=max(row.queries for row in of),
+            )
+            for of in together.values()
+        ]
+        return Segments(rows, self.left_out)
+
+    def as_data(self) -> list[dict[str, Any]]:
+        """A dictionary for each row."""
+        return [row.as_data() for row in self]
+
+    def to_json(self) -> str:
+        """The rows as a JSON list."""
+        return json.dumps(self.as_data())
 
 
 class Cells(NamedTuple):
@@ -69,6 +166,7 @@ def _where(rows: Rows) -> dict[str, list[str]]:
         "call": [str(row.call) for _, row in rows],
         "map": [row.attention for _, row in rows],
         "proof": [row.proof for _, row in rows],
+        "layout": [row.layout for _, row in rows],
         "from": [row.from_ for _, row in rows],
     }
     heads = {(batch, row.call, row.head) for batch, row in rows}
@@ -156,3 +254,8 @@ def _notes(found: Segments, lines: int) -> list[str]:
     if lines > LINES:
         notes.append(f"{lines - LINES:,} lines more: .over_heads() is shorter, .to_json() has all")
     return notes
+
+
+def _mean(numbers: list[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known) if known else None

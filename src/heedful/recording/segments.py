@@ -1,4 +1,4 @@
-"""How much each head reads of each segment of a text, from each: the rows, and what they are of.
+"""Computes how much each head reads of each segment of a text, from each.
 
 In self-attention a query is in the segments of the key at which it stands. In cross-attention
 queries and keys are of two texts, each with segments of its own.
@@ -6,119 +6,21 @@ queries and keys are of two texts, each with segments of its own.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.segments import SegmentShares
-from heedful.recording.checks import nothing_recorded
 from heedful.recording.call import Call
+from heedful.recording.checks import nothing_recorded
 from heedful.recording.marked import LEARNED, REST, Told, marked
 from heedful.recording.progress import Progress, Tell
+from heedful.recording.segment_table import Segments, SegmentShare
 from heedful.recording.texts import Sides
 
 SOURCE, TARGET, ALL = "source", "target", "all"  # a text of which nothing is marked
-
-
-class SegmentShare(NamedTuple):
-    """How much one head reads of one segment, from one segment.
-
-    layer, head: the model's own numbers; a layer is None where the module's name has none, a head
-        in the mean over heads.
-    from_, to: the segments of the queries and of the keys; "rest" is what is in no segment, and to
-        "learned sink" goes what no key gets.
-    share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None where no query
-        may see anything, and of a refuted call.
-    chance: the same of rows that are spread evenly over what the mask allows; 0 where it allows
-        nothing of `to`. None where the share is, and of the learned sink.
-    queries: over how many queries the mean is: those that may see anything.
-    keys: how many tokens `to` has.
-    call: the place of the call: in its sequence, of a generation among its calls put together; of
-        a call that was asked alone its `index`.
-    name, attention, pass_index, proof, why: those of the call.
-    """
-
-    layer: int | None
-    head: int | None
-    from_: str
-    to: str
-    share: float | None
-    chance: float | None
-    queries: int
-    keys: int
-    call: int
-    name: str
-    attention: str
-    pass_index: int
-    proof: str
-    why: str
-
-    def as_data(self) -> dict[str, Any]:
-        """By the names of the fields; `from_` is "from"."""
-        return {name.rstrip("_"): value for name, value in self._asdict().items()}
-
-
-class Segments(list[SegmentShare]):
-    """What each head reads of each segment, head by head; printed, or in a notebook, a table.
-
-    left_out: modules of whose tokens the segments are not, and why.
-    """
-
-    def __init__(
-        self, rows: Iterable[SegmentShare] = (), left_out: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(rows)
-        self.left_out = dict(left_out or {})
-
-    def __repr__(self) -> str:
-        names = ", ".join(dict.fromkeys(row.from_ for row in self))
-        heads = len({(row.call, row.name, row.pass_index, row.head) for row in self})
-        return f"<Segments of {heads:,} head{'' if heads == 1 else 's'}: {names}>"
-
-    def __str__(self) -> str:
-        from heedful.recording.segment_table import text
-
-        return text(self)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the same table."""
-        from heedful.recording.segment_table import html
-
-        return html(self)
-
-    @property
-    def notes(self) -> list[str]:
-        """What is left out, a line each."""
-        return [f"{name} is left out: {why}" for name, why in self.left_out.items()]
-
-    def over_heads(self) -> Segments:
-        """The mean over the heads of each call; their `head` is None."""
-        together: dict[tuple, list[SegmentShare]] = {}
-        for row in self:
-            key = (row.call, row.name, row.pass_index, row.from_, row.to)
-            together.setdefault(key, []).append(row)
-        rows = [
-            of[0]._replace(
-                head=None,
-                share=_mean([row.share for row in of]),
-                chance=_mean([row.chance for row in of]),
-                queries=max(row.queries for row in of),
-            )
-            for of in together.values()
-        ]
-        return Segments(rows, self.left_out)
-
-    def as_data(self) -> list[dict[str, Any]]:
-        """A dictionary for each row."""
-        return [row.as_data() for row in self]
-
-    def to_json(self) -> str:
-        """The rows as a JSON list."""
-        return json.dumps(self.as_data())
 
 
 class Text(NamedTuple):
@@ -338,7 +240,7 @@ def _rows(
             asked = 0 if numbers is None else int(numbers.queries[h, a])
             row = SegmentShare(
                 call.layer, head, one, "", None, None, asked, 0, at, call.name,
-                call.kind, call.pass_index, call.proof, call.why,
+                call.kind, call.pass_index, call.proof, call.layout, call.why,
             )  # fmt: skip
             for b, other in enumerate(keys):
                 row = row._replace(to=other, keys=int(keys[other].sum()))
@@ -357,8 +259,3 @@ def _stacked(marks: dict[str, Tensor], length: int) -> Tensor:
     if not marks:
         return torch.zeros(0, length, dtype=torch.bool, device="cpu")
     return torch.stack(list(marks.values()))
-
-
-def _mean(numbers: list[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None

@@ -11,14 +11,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
+from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.heads import Head, heads_of
 from heedful.recording.marked import Told
 from heedful.recording.pictures import Images
 from heedful.recording.progress import Tell
-from heedful.recording.segments import Segments, of_calls
+from heedful.recording.segment_table import Segments
+from heedful.recording.segments import of_calls
 from heedful.recording.shown import Shown
 from heedful.recording.texts import Sides, Texts, set_text, unknown_of
 

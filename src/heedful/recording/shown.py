@@ -24,9 +24,14 @@ STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation
 class Shown(ABC):
     """What a sequence of calls has beside its calls."""
 
-    _own: list[Capture]
     _index: int
+    _part: int
     _with_texts: Callable[[Call], Call]
+
+    @property
+    @abstractmethod
+    def _own(self) -> list[Capture]:
+        """What its calls are made of."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Call]:
@@ -38,7 +43,8 @@ class Shown(ABC):
 
         is_cheap = sum(one.key.shape[-2] for one in self._own) <= STITCHED
         calls, notes = self._as_one(None) if is_cheap else (list(self), [])
-        notes = [*notes, *(f"{which}: .sequences has each" for which in self._which())]
+        for which in self._which():
+            notes.append(f"{which}: .{which.split()[0]}s has each")
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:
@@ -46,9 +52,11 @@ class Shown(ABC):
         return wired("in a notebook")(self)
 
     def _which(self) -> list[str]:
-        """Which sequence it is, where a batch has several."""
-        texts = max((one.batch for one in self._own), default=0)
-        return [f"sequence {self._index} of {texts}"] if texts > 1 else []
+        """Which text of a batch, and which part of a text it is, where there are several."""
+        texts = max((capture.texts for capture in self._own), default=0)
+        parts = max((capture.parts for capture in self._own), default=0)
+        of_texts = [f"text {self._index} of {texts}"] if texts > 1 else []
+        return of_texts + ([f"part {self._part} of {parts}"] if parts > 1 else [])
 
     @abstractmethod
     def home(self) -> Any:
@@ -107,7 +115,7 @@ class Shown(ABC):
         """The calls to draw: the passes of a generation as one, with what is to be said of it."""
         calls = list(self)
         passes = len({call.pass_index for call in calls})
-        if pass_index is not None or passes < 2:
+        if pass_index is not None or passes < 2 or self._part:
             return calls, []
         try:
             whole = generation.stitched(self._own, self._index)

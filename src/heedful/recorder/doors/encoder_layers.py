@@ -56,8 +56,8 @@ def _linear_now(like: Tensor) -> Callable[..., Tensor]:
         return F.linear
     kind = torch.get_autocast_dtype(like.device.type)
 
-    def linear(*given: Tensor | None) -> Tensor:
-        return F.linear(*(None if one is None else one.to(kind) for one in given))
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x.to(kind), weight.to(kind), None if bias is None else bias.to(kind))
 
     return linear
 

@@ -115,6 +115,7 @@ class Step:
     is_dropped: whether dropout is among the steps; it is left out when they are run again.
     is_map: whether the rows are sure to be weights: a softmax, and nothing after it but copies.
     met: whether the weights of this softmax have met values; only the first meeting counts.
+    uses: how many later steps read it.
     """
 
     function: Any
@@ -131,6 +132,7 @@ class Step:
     is_dropped: bool = False
     is_map: bool = False
     met: bool = False
+    uses: int = 0
 
     def __post_init__(self) -> None:
         if self.product is None:
@@ -142,10 +144,17 @@ class Step:
         return name_of(self.function)
 
     def value(self, known: dict[int, Tensor]) -> Tensor:
-        """What the step makes, run again; `known` holds what was made already, by id of steps."""
-        if id(self) not in known:
-            known[id(self)] = _with_strides(self._run(known), self)
-        return known[id(self)]
+        """What the step makes, run again.
+
+        Args:
+            known: what was made already, by id of steps: what several steps read is kept there.
+        """
+        if id(self) in known:
+            return known[id(self)]
+        made = with_strides(self._run(known), self)
+        if self.uses > 1:
+            known[id(self)] = made
+        return made
 
     def _run(self, known: dict[int, Tensor]) -> Tensor:
         arguments = run_again(self.arguments, known)
@@ -160,7 +169,7 @@ class Step:
     def index(self, known: dict[int, Tensor]) -> Tensor:
         """For each number its place in the product, counted row by row; `OUTSIDE` for others."""
         if id(self) not in known:
-            known[id(self)] = _with_strides(self._index(known), self)
+            known[id(self)] = with_strides(self._index(known), self)
         return known[id(self)]
 
     def _index(self, known: dict[int, Tensor]) -> Tensor:
@@ -226,12 +235,12 @@ class View:
 
 
 def name_of(function: Any) -> str:
-    """The name of an operation, without its namespace and overload.
+    """The name of an operation without its overload; one that is not torch's own with its home.
 
     >>> name_of(torch.ops.aten.add.Tensor)
     'add'
     """
-    return function._schema.name.split("::")[1]
+    return function._schema.name.removeprefix("aten::")
 
 
 def copied(product: Step) -> tuple[Tensor, Tensor] | None:
@@ -239,15 +248,17 @@ def copied(product: Step) -> tuple[Tensor, Tensor] | None:
     if product.name not in PRODUCTS:
         return None
     at, arguments = PRODUCTS[product.name], product.arguments
-    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
+    query, key = (
+        factor if factor.version is None else Held(factor.value(), copies=True)
+        for factor in arguments[at : at + 2]
+    )
     product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
     return query.tensor, key.tensor.mT
 
 
 def is_softmax_of(view: View) -> bool:
     """Whether the last axis of a view is that of its softmax, whose rows nothing changed."""
-    softmax = view.step.softmax
-    assert softmax is not None
+    softmax = view.step.softmax or view.step
     return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
 
 
@@ -282,7 +293,7 @@ def run_again(value: Any, known: dict[int, Tensor]) -> Any:
     return value
 
 
-def _with_strides(tensor: Tensor, step: Step) -> Tensor:
+def with_strides(tensor: Tensor, step: Step) -> Tensor:
     """The tensor as it stood in memory, since views of it are by strides."""
     if tensor.stride() == step.stride:
         return tensor

@@ -9,7 +9,7 @@ Each operation runs as it would without the mode.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -95,7 +95,7 @@ class Tape(TorchDispatchMode):
         name: Callable[[], str],
         see: Callable[[Meeting], None],
         miss: Callable[[str, str], None],
-        fused: dict[str, Callable[[Any, dict[str, Any]], None]],
+        fused: Mapping[str, Callable[[Any, dict[str, Any]], None]],
     ) -> None:
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
@@ -252,6 +252,7 @@ class Tape(TorchDispatchMode):
                     self._steps.pop(written.untyped_storage()._cdata, None)
             return
         before = view.step
+        before.uses += 1
         step = Step(
             function, (None, *self._tied(arguments[1:])), self._tied(keywords), None,
             before.shape, before.stride, before.dtype, view, before.product, before.softmax,
@@ -262,7 +263,14 @@ class Tape(TorchDispatchMode):
     def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function, (None, *arguments[1:]), {}, None, tuple(made.shape), made.stride(), made.dtype, is_map=True
+            function,
+            (None, *arguments[1:]),
+            {},
+            None,
+            tuple(made.shape),
+            made.stride(),
+            made.dtype,
+            is_map=True,
         )
         step.softmax = step
         self._keep(made, step)
@@ -279,7 +287,9 @@ class Tape(TorchDispatchMode):
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
             if all(are_weights):  # the values of one of them came through a gate
-                are_weights = [step.softmax.product is not step.softmax for step in steps]
+                are_weights = [
+                    step is not None and step.softmax is not step.product for step in steps
+                ]
             if not all(are_weights):
                 self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return
@@ -337,7 +347,11 @@ class Tape(TorchDispatchMode):
     def _tied(self, value: Any) -> Any:
         """Arguments as a step keeps them."""
         if isinstance(value, Tensor):
-            return self._view(value) or Held(value)
+            view = self._view(value)
+            if view is None:
+                return Held(value)
+            view.step.uses += 1
+            return view
         if isinstance(value, dict):
             return {name: self._tied(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
@@ -365,7 +379,8 @@ def _never() -> bool:
 
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_torchs = type(tensor) in (Tensor, nn.Parameter)
+    return is_torchs and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:

@@ -30,6 +30,7 @@ from heedful.recording.module_names import Modules
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
 
+TOP_LEFT = Causal(0)
 # Names in the code of a class that computes attention without the interface
 BY_HAND = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}
 
@@ -41,7 +42,7 @@ def is_loaded() -> bool:
 
 @contextmanager
 def watch(see: See, claim: Claim) -> Iterator[None]:
-    """See of each call of attention that a model of transformers makes and `claim()` wants."""
+    """Tell of each call of attention that a model of transformers makes and `claim()` wants."""
     if _interface() is None:  # the model is not transformers', or `check` would have refused it
         yield
         return
@@ -151,7 +152,7 @@ def translated(
     elif implementation == "eager" and mask is not None and mask.dtype == torch.bool:
         mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
-        mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
+        mask = TOP_LEFT  # torch aligns its own to the top left; eager applies what it is given
     return Observed(
         query,
         key,

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
@@ -127,10 +128,12 @@ class Inputs:
         if keys is not None and (N > 1 or is_guess) and _is_table(keys, seen):
             return Real()
         crosses = self._crosses(N, M)
-        if not crosses and (told := self._by_cache(names, N, M)) is not None:
-            return told
+        if (keys is None or self.cached is not None) and not crosses:
+            of_cache = self._of_cache(names, N, M)
+            if of_cache is not None or keys is None:
+                return of_cache or Real()
         if keys is None:
-            return self._so_far(names, N, M)
+            return Real()
         if not crosses:
             return Real(keys, None, is_guess)
         return Real(keys, self._once(("all", N), keys.new_ones(len(keys), N)), is_guess)
@@ -154,7 +157,9 @@ class Inputs:
         found = [name for name in names if name in tables][:1]
         if not found and not writes and not named:
             given = [name for name in tables if not is_other(name)]
-            found = [name for name in given if name not in WRITTEN_IDS] or given
+            has_others = any(self._are_floats.values())  # then what is read may be no ids
+            read = [name for name in given if name not in WRITTEN_IDS]
+            found = read if read or has_others else given
         if len(found) != 1:
             return None
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
@@ -165,50 +170,36 @@ class Inputs:
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
         """The first argument of these names that is a mask (texts, length), or None."""
-        texts, _ = self.texts()
+        texts = self.texts()[0] or 0
         for name in names:
             mask = self._tables.get(name)
-            if mask is None or mask.ndim not in (2, 3) or mask.numel() != (texts or 0) * length:
+            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
                 continue
             if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
                 return self._keep(name, mask.reshape(texts, length))
         return None
 
-    def _by_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
-        """What is real where a cache of transformers tells how many tokens it held before.
+    def _of_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
+        """What is real where a mask of all tokens so far has another length than the keys.
 
-        It may have room for more, and a window of it has only the last tokens.
+        A cache may have room for more, and a window of it has only the last tokens.
         """
-        if self.cached is None:
-            return None
-        end, (texts, _) = self.cached + N, self.texts()
-        gone = max(0, end - M)
+        texts = self.texts()[0]
         for name in names:
             mask = self._tables.get(name)
-            if mask is None or mask.ndim != 2 or len(mask) != texts or mask.shape[1] < end:
-                continue
-            told = self._keep(name, mask)[:, :end]
-            keys = torch.nn.functional.pad(told[:, gone:], (0, M - end + gone), value=False)
-            return Real(
-                self._once((name, "keys", M), keys), self._once((name, "queries", N), told[:, -N:])
-            )
-        return None
-
-    def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
-        """What is real where the cache is longer than the tokens so far, or forgot the first."""
-        first = next((shape for shape in self.shapes.values() if shape), None)
-        for name in names:
-            mask = self._tables.get(name)
-            if first is None or mask is None or mask.ndim != 2 or len(mask) != first[0]:
+            if mask is None or mask.ndim != 2 or len(mask) != texts:
                 continue
             length = mask.shape[1]
-            if N <= length < M:
-                kept = self._keep(name, mask)
-                keys = torch.nn.functional.pad(kept, (0, M - length), value=True)
-                return Real(self._once((name, "keys", M), keys), kept[:, length - N :])
-            if N < M < length and self._has_cache:
-                return Real(self._once((name, "keys", M), self._keep(name, mask)[:, length - M :]))
-        return Real()
+            end = length if self.cached is None else self.cached + N
+            has_room = N <= length < M or (N < M < length and self._has_cache)
+            if length < end or (self.cached is None and not has_room):
+                continue
+            so_far, gone = self._keep(name, mask)[:, :end], max(0, end - M)
+            is_known = self.cached is not None  # else what is behind may be real too
+            keys = F.pad(so_far[:, gone:], (0, M - end + gone), value=not is_known)
+            queries = self._once((name, "queries", N), so_far[:, -N:])
+            return Real(self._once((name, "keys", M), keys), queries)
+        return None
 
     def _crosses(self, N: int, M: int) -> bool:
         """Whether the keys are another text than the queries.
@@ -245,12 +236,12 @@ def plain(name: str) -> str:
     return name.rpartition(".")[2].split("[")[0]
 
 
-def lengths_of(module: nn.Module, frame: Frame) -> set[int]:
+def lengths_of(frame: Frame) -> set[int]:
     """The sizes of axes of what a module was given, but for the last, and of its buffers."""
-    tensors = [one for _, one in _tensors(named(module, frame.arguments, frame.keywords))]
+    tensors = [one for _, one in _tensors(named(frame.module, frame.arguments, frame.keywords))]
     sizes = {size for one in tensors for size in one.shape[:-1]}
     sizes |= {one.shape[-1] for one in tensors if one.ndim == 2}
-    return sizes | {size for one in module.buffers(recurse=False) for size in one.shape}
+    return sizes | {size for one in frame.module.buffers(recurse=False) for size in one.shape}
 
 
 def _is_image(one: Any) -> bool:

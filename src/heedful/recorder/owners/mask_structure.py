@@ -7,15 +7,14 @@ or a run of keys for each query where it is exactly that, else into bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.observed import Observed
-from heedful.recording.groups import tables_of
 
 ENTRIES = 1 << 20  # of a table that are compared at a time
 FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
@@ -111,7 +110,10 @@ def _is(guess: Mask, table: Tensor) -> bool:
     several = max(1, ENTRIES // max(1, table.shape[1]))
     for start in range(0, len(table), several):
         rows = slice(start, start + several)
-        if not torch.equal(guess.crop(table.shape, rows, device=table.device).expand(table[rows].shape), table[rows]):
+        if not torch.equal(
+            guess.crop(table.shape, rows, device=table.device).expand(table[rows].shape),
+            table[rows],
+        ):
             return False
     return True
 
@@ -127,35 +129,30 @@ class Masks:
         self._known: list[tuple[Any, tuple[int, ...], Parts]] = []
 
     def split(self, seen: Observed) -> None:
-        """Leave a call a mask that only hides; what it added becomes part of the bias."""
-        if seen.bias is not None:
-            seen.bias, _ = self._once(seen.bias, seen, lambda: (seen.bias, None))
-        if seen.mask is None:
+        """Leave a call a mask that only hides; what it added becomes part of the bias.
+
+        A bias that hides keys, as T5's does, is such a mask.
+        """
+        if seen.mask is None and seen.bias is not None and bool((seen.bias <= HIDDEN).any()):
+            seen.mask, seen.bias = seen.bias, None
+        if seen.mask is None or isinstance(seen.mask, Mask):
             return
-        is_split = isinstance(seen.mask, Mask)
-        seen.mask, added = self._once(
-            seen.mask, seen, lambda: (seen.mask, None) if is_split else _parts(seen.mask, seen)
-        )
+        known = [parts for mask, shape, parts in self._known if shape == seen.shape
+                 and _is_same(mask, seen.mask)]  # fmt: skip
+        if known:
+            parts = known[0]
+        else:
+            parts = _parts(seen.mask, seen)
+            self._known = [*self._known[-3:], (seen.mask, seen.shape, parts)]
+        seen.mask, added = parts
         if added is not None:
             seen.bias = added if seen.bias is None else seen.bias + added
-
-
-    def _once(self, table: Any, seen: Observed, make: Callable[[], Parts]) -> Parts:
-        """What was made of a table with the same entries for a call of this shape, or is made."""
-        for known, shape, parts in self._known:
-            if shape == seen.shape and _is_same(known, table):
-                return parts
-        self._known = [*self._known[-7:], (table, seen.shape, make())]
-        return self._known[-1][-1]
 
 
 def _is_same(mask: Any, other: Any) -> bool:
     """Whether masks have the same entries, as where each layer of a model makes its own."""
     if mask is other:
         return True
-    if isinstance(mask, Mask) and type(mask) is type(other):
-        tables = tables_of(mask), tables_of(other)
-        return repr(mask) == repr(other) and all(map(_is_same, *tables))
     if not (isinstance(mask, Tensor) and isinstance(other, Tensor)):
         return False
     is_like = (mask.shape, mask.dtype, mask.device) == (other.shape, other.dtype, other.device)

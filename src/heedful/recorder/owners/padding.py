@@ -7,10 +7,10 @@ attention does not heed, or take something else under the same name: then the ma
 from __future__ import annotations
 
 from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, rows_of
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed, Real
@@ -29,10 +29,9 @@ def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -
     real, has_room = real or Real(), not (seen.cross or is_full)
     first = _first_alike(seen, real)
     chosen = sorted({*first})
-    starts: dict[int, int | None] = dict.fromkeys(chosen)
-    if real.keys is not None and real.queries is None and not seen.cross:
-        starts = _starts(seen, real.keys, chosen)
-    tokens = {b: _tokens(seen, b, real, start, has_room) for b, start in starts.items()}
+    is_told = real.keys is not None and real.queries is None and not seen.cross
+    start = _start(seen, chosen) if is_told else None
+    tokens = {b: _tokens(seen, b, real, start, has_room) for b in chosen}
     return [tokens[b] for b in first]
 
 
@@ -45,9 +44,6 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
     if B == 1 or of_mask is None:
         return [*range(B)]
     tables = [real.keys, real.queries, *of_mask]
-    if seen.bias is not None:
-        numbers = seen.are_keys_numbers.all(dim=1)
-        tables += [seen.bias <= HIDDEN, None if bool(numbers.all()) else numbers]
     several = [table for table in tables if table is not None and len(table) > 1]
     if any(B % len(table) for table in several):
         return [*range(B)]
@@ -75,7 +71,9 @@ def _batch_tables(mask: Mask | Tensor | None) -> list[Tensor] | None:
     return [table] if table.ndim > 3 else []
 
 
-def _tokens(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> RealTokens:
+def _tokens(
+    seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool
+) -> RealTokens:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
     real_queries, real_keys = _real(seen, sequence, real, start, queries, keys)
@@ -88,8 +86,6 @@ def _tokens(seen: Observed, sequence: int, real: Real, start: int | None, has_ro
     if has_room and len(queries) <= end < len(keys):
         keys = keys[:end]  # statistics expect the last query at the last key
         mask = _mask_of(seen, sequence, queries, keys)
-    if mask is None and _looks_back(seen, sequence, queries, keys):
-        mask = Causal()
     return RealTokens(queries, keys, recognise(mask, (H, len(queries), len(keys))))
 
 
@@ -102,21 +98,6 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
         return mask.span(range(N), shape).stop
     seen = mask.crop(shape, device=device).flatten(0, -2).any(dim=0).nonzero()
     return int(seen.max()) + 1 if len(seen) else M
-
-
-def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether the bias alone hides later keys, as where it is the logarithm of the weights.
-
-    One that hides all keys says nothing, as in `mask_structure`.
-    """
-    N, M = len(queries), len(keys)
-    if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
-        return False
-    if not bool(seen.are_keys_numbers[sequence].all()):
-        return False
-    bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
-    sees = ~(bias <= HIDDEN)  # NaN hides nothing
-    return bool(sees.any()) and not bool(sees.triu(1 + M - N).any())
 
 
 def _real(
@@ -139,52 +120,21 @@ def _real(
     return queries, keys
 
 
-def _starts(seen: Observed, real: Tensor, chosen: list[int]) -> dict[int, int | None]:
-    """For each of some sequences the key at which its first query stands; None where nothing tells.
-
-    Most often the last query stands at the last key. A cache may have room behind it, though, whose
-    empty places are told to be padding, or tokens. Then these tell, the surest first:
-
-    - the mask of the call: most hide all keys after a query's own;
-    - the masks of the other texts, where they agree;
-    - the last key that is told to be a token: if it is the last of all, the last query stands
-      there; if it stands before all queries that end at the last key, there is room behind it.
-
-    Args:
-        real: (R, M), which keys are told to be tokens.
-        chosen: the sequences that are looked at.
-    """
+def _start(seen: Observed, chosen: list[int]) -> int:
+    """The key at which the first query stands: the last one stands at the last key that any query
+    sees, since a cache may have room behind its tokens."""
     N, M = seen.shape[2:]
-    if N >= M or bool(real.all()):
-        return dict.fromkeys(chosen, M - N)
-    starts = {sequence: _start_by_mask(seen, sequence) for sequence in chosen}
-    known = {start for start in starts.values() if start is not None}
-    told = real.any(dim=0).nonzero()
-    end = int(told.max()) + 1 if len(told) else M
-    rest = M - N if end == M else max(N, end) - N if end <= M - N else None
-    if len(known) == 1:
-        (rest,) = known
-    return {sequence: rest if start is None else start for sequence, start in starts.items()}
-
-
-def _start_by_mask(seen: Observed, sequence: int) -> int | None:
-    """The key at which the first query stands, if most queries see no key after their own."""
-    N, M = seen.shape[2:]
-    sees = _seen_by(seen, sequence, ALL, ALL)
-    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(N, M).cpu()
-    seeing = sees.any(dim=1).nonzero()[:, 0]
-    last = M - 1 - sees[seeing].flip(1).int().argmax(dim=1)
-    starts, votes = (last - seeing).unique(return_counts=True)
-    if not len(votes):
-        return None
-    start = int(starts[votes.argmax()])
-    # queries that all see the same keys give one start each, of which none is likelier
-    is_likely = int(votes.max()) > 1 or len(seeing) == 1
-    return start if is_likely and 0 <= start <= M - N else None
+    if N >= M or seen.mask is None:
+        return M - N
+    every = [_seen_by(seen, sequence, ALL, ALL) for sequence in chosen]
+    seen_keys = torch.stack([sees.expand(-1, -1, M).flatten(0, 1).any(dim=0) for sees in every])
+    places = seen_keys.any(dim=0).nonzero()
+    end = int(places.max()) + 1 if len(places) else M
+    return end - N if end >= N else M - N
 
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether the call's own mask or bias hides all other keys from these queries."""
+    """Whether the call's own mask hides all other keys from these queries."""
     others = torch.ones(seen.shape[-1], dtype=torch.bool, device="cpu")
     others[keys] = False
     return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
@@ -193,16 +143,11 @@ def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool
 def _seen_by(
     seen: Observed, sequence: int, queries: Tensor | slice, keys: Tensor | slice
 ) -> Tensor:
-    """Which of these keys these queries see by the call's own mask and bias; may broadcast."""
-    sees = torch.ones((1, 1), dtype=torch.bool, device=seen.query.device)
-    if seen.mask is not None:
-        mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
-        sees = of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
-    if seen.bias is not None and seen.bias.shape[-1] > 1:
-        bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
-        none = ~seen.are_keys_numbers[sequence].all(dim=0)
-        sees = sees & (~(bias <= HIDDEN) | none[keys])  # weights alone have their zeros here
-    return sees
+    """Which of these keys these queries see by the call's own mask; may broadcast."""
+    if seen.mask is None:
+        return torch.ones((1, 1, 1), dtype=torch.bool, device=seen.query.device)
+    mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
+    return of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
 
 
 def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:

@@ -8,8 +8,8 @@ of heads nothing. An axis may join several of these: then its digits are looked 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -103,10 +103,12 @@ def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
     if is_queries and _same(tables, axis, size, 1):
         return [(size, QUERIES)]  # of queries that change with no input, such as learned ones
     for steps in _splits(size):
-        pieces = [*zip(steps, steps[1:], strict=False)]  # outer and inner step of each digit
+        pieces = [*pairwise(steps)]  # outer and inner step of each digit
         roles = [_role(tables, axis, size, outer, inner) for outer, inner in pieces]
         if "" not in roles and len(set(roles)) == len(roles):
-            return [(outer // inner, role) for (outer, inner), role in zip(pieces, roles, strict=True)]
+            return [
+                (outer // inner, role) for (outer, inner), role in zip(pieces, roles, strict=True)
+            ]
     raise UnsettledError(f"an axis of {size}, of which no part changes alone")
 
 
@@ -117,7 +119,9 @@ def _splits(size: int) -> Iterator[list[int]]:
     for step in divisors:
         yield [size, step, 1]
     for outer in divisors:
-        yield from ([size, outer, inner, 1] for inner in divisors if inner < outer and not outer % inner)
+        yield from (
+            [size, outer, inner, 1] for inner in divisors if inner < outer and not outer % inner
+        )
 
 
 def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
@@ -160,5 +164,3 @@ def _are_apart(table: Tensor) -> bool:
     rows = table.movedim(0, -1)  # (…, size, probes)
     flat = rows.reshape(-1, *rows.shape[-2:])
     return all(len(row.unique(dim=0)) == len(row) for row in flat[:: max(1, len(flat) // 8)])
-
-

@@ -1,4 +1,4 @@
-"""Which tokens stand at the queries and keys of a call, from pass to pass.
+"""Which tokens stand at the queries and keys of a call, by position and from pass to pass.
 
 A pass over a whole text is given the ids of all its tokens. One with a cache is given those of its
 queries alone: the others were given in the passes before. In an encoder–decoder the queries of
@@ -34,40 +34,19 @@ class Ids(NamedTuple):
     queries: Tensor | None = None
 
 
-class Given(NamedTuple):
-    """What a pass tells of the tokens of a call, (texts, L).
-
-    asking: the ids of the tokens that its queries are among. answering: those of its keys, if it is
-        cross-attention. writes: whether a decoder runs, in a model that has an encoder too.
-        number: of the pass, or of the call of that model in it.
-    """
-
-    asking: Tensor | None
-    answering: Tensor | None
-    writes: bool
-    number: int
-
-
-def given_by(inputs: Inputs, writes: bool) -> Given:
-    """What arguments tell of the tokens, by the names that they have."""
-    # of what reads, the keys may be of an image
-    answering = inputs.ids(False, named=True) if writes else None
-    return Given(inputs.ids(writes), answering, writes, inputs.number)
-
-
 class _Side(NamedTuple):
     """What one side of a model was given: before its latest pass, and up to its end, (B, L).
 
     keys: (B, L, d), those of a head of the first call of that pass, by which a text is known again;
         None where the call has other rows than there are texts.
-    is_one: False where another text was read just before, and none of the two was asked yet.
+    is_alone: False where another text was read just before, and neither was attended to yet.
     """
 
     number: int
     before: Tensor | None
     so_far: Tensor
     keys: Tensor | None
-    is_one: bool = True
+    is_alone: bool = True
 
 
 class TokenIds:
@@ -75,68 +54,68 @@ class TokenIds:
 
     def __init__(self) -> None:
         self._sides: dict[bool, _Side] = {}
-        self._has_asked = True  # whether what was read last has been asked
+        self._was_attended = True  # whether what was read last has been attended to
 
-    def of(self, seen: Observed, given: Given, tokens: list[RealTokens]) -> Ids:
-        """The ids of a call, whose keys are tokens that the model was given.
+    def of(self, seen: Observed, inputs: Inputs, writes: bool, tokens: list[RealTokens]) -> Ids:
+        """The ids of a call.
+
+        Args:
+            seen: the call.
+            inputs: of its pass, or of a model of a known package in it.
+            writes: whether a decoder runs, in a model that has an encoder too.
+            tokens: the real tokens of each sequence.
         """
+        ids = inputs.ids(writes)
         if seen.cross:
-            return self._of_cross(seen, given)
-        ids = given.asking
-        return Ids() if ids is None else Ids(self._of_self(seen, given, ids, tokens))
+            return self._of_cross(seen, ids, inputs, writes)
+        return (
+            Ids() if ids is None else Ids(self._of_self(seen, ids, inputs.number, writes, tokens))
+        )
 
     def _of_self(
-        self, seen: Observed, given: Given, ids: Tensor, tokens: list[RealTokens]
+        self, seen: Observed, ids: Tensor, number: int, writes: bool, tokens: list[RealTokens]
     ) -> Tensor | None:
         N, M = seen.shape[2:]
         length = ids.shape[1]
         if length not in (N, M):
             return None
-        before = self._before(given, ids)
-        end = max((int(one.keys[-1]) + 1 for one in distinct(tokens) if len(one.keys)), default=M)
-        goes_on = before is not None and length == N and before.shape[1] + N in (M, end)
-        known = self._sides.get(given.writes)
-        is_known = known is not None and known.number == given.number
-        if known is not None and before is not None and goes_on and length < M:
-            if is_known:
-                goes_on = known.so_far.shape[1] == before.shape[1] + N
-                return known.so_far if goes_on and torch.equal(known.so_far[:, -N:], ids) else ids
-            if (rows := _followed(known.keys, seen)) is not None:
-                whole = torch.cat([before[rows], ids], dim=1)
-                keys = _keys(seen, whole)
-                self._sides[given.writes] = _Side(given.number, before[rows], whole, keys)
-                return whole
-        if known is not None and is_known and torch.equal(known.so_far, ids):
-            return ids  # a layer after the first
-        if length == M or end == N:  # a text begins
-            keys = _keys(seen, ids)
-            self._sides[given.writes] = _Side(given.number, before, ids, keys, self._has_asked)
-            self._has_asked = given.writes and self._has_asked
+        side = self._sides.get(writes)
+        if side is not None and side.number == number and torch.equal(side.so_far[:, -N:], ids):
+            return side.so_far  # a layer after the first
+        last = [int(real.keys[-1]) + 1 for real in distinct(tokens) if len(real.keys)]
+        end = max(last, default=M)
+        before = self._before(side, number, ids)
+        goes_on = before is not None and length == N < M and before.shape[1] + N in (M, end)
+        if goes_on and before is not None and side is not None and _agree(side.keys, seen):
+            ids = torch.cat([before, ids], dim=1)
+            self._sides[writes] = _Side(number, before, ids, _keys(seen, ids))
+        elif length == M or end == N:  # a text begins
+            self._sides[writes] = _Side(number, before, ids, _keys(seen, ids), self._was_attended)
+            self._was_attended = writes and self._was_attended
         return ids
 
-    def _before(self, given: Given, ids: Tensor) -> Tensor | None:
-        """What the side was given before this pass, where that was the last thing it did."""
-        side = self._sides.get(given.writes)
+    @staticmethod
+    def _before(side: _Side | None, number: int, ids: Tensor) -> Tensor | None:
+        """What a side was given before this pass, where that was the last thing it did."""
         if side is None or len(side.so_far) != len(ids):
             return None
-        if side.number == given.number:
+        if side.number == number:
             return side.before
-        return side.so_far if side.number == given.number - 1 else None
+        return side.so_far if side.number == number - 1 else None
 
-    def _of_cross(self, seen: Observed, given: Given) -> Ids:
+    def _of_cross(self, seen: Observed, ids: Tensor | None, inputs: Inputs, writes: bool) -> Ids:
         N, M = seen.shape[2:]
-        queries = given.asking
-        if queries is not None and queries.shape[1] != N:
-            queries = None
-        side = self._sides.get(given.writes)
-        is_of_pass = side is not None and side.number == given.number
+        queries = ids if ids is not None and ids.shape[1] == N else None
+        side = self._sides.get(writes)
+        is_of_pass = side is not None and side.number == inputs.number
         if queries is not None and side is not None and is_of_pass:
             ends_with_them = torch.equal(side.so_far[:, -N:], queries)
             queries = side.so_far if ends_with_them else queries
-        read, last = given.answering, self._sides.get(False)
-        self._has_asked = True
-        if read is None and given.writes and last is not None:
-            read = last.so_far if last.is_one else None
+        # of what reads, the keys may be of an image
+        read, last = inputs.ids(False, named=True) if writes else None, self._sides.get(False)
+        self._was_attended = True
+        if read is None and writes and last is not None:
+            read = last.so_far if last.is_alone else None
         return Ids(read if read is not None and read.shape[1] == M else None, queries)
 
 
@@ -147,28 +126,15 @@ def _keys(seen: Observed, ids: Tensor) -> Tensor | None:
     return seen.key[:, 0, : ids.shape[1]].detach().clone()
 
 
-def _followed(before: Tensor | None, seen: Observed) -> list[int] | None:
-    """From which text of the pass before each text goes on, by the keys that are in its cache.
+def _agree(before: Tensor | None, seen: Observed) -> bool:
+    """Whether the cache has the keys of the pass before, but for rounding.
 
-    Beam search moves texts from row to row. None where the cache is that of other texts.
+    It has not where it is that of another text, or where beam search has moved texts.
     """
     if before is None:
-        return list(range(len(seen.key)))
+        return True
     now = seen.key[:, 0, : before.shape[1]]
     if now.shape != before.shape or now.device != before.device:
-        return None
-    found = []
-    for row, keys in enumerate(now):
-        rows = (row, *(other for other in range(len(before)) if other != row))
-        same = next((other for other in rows if _is_same(before[other], keys)), None)
-        if same is None:
-            return None
-        found.append(same)
-    return found
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether keys are the same but for rounding: a cache may have them made anew."""
-    if torch.equal(one, other):
-        return True
-    return bool((one - other).abs().max() <= SAME * one.abs().max())
+        return False
+    off = (now - before).abs().amax(dim=(1, 2)) - SAME * now.abs().amax(dim=(1, 2))
+    return bool((off <= 0).all())

@@ -126,8 +126,6 @@ def _other(order: Order, of: Sizes) -> str:
     N, M, texts = order.count(QUERIES), order.count(KEYS), order.count(TEXTS)
     if of.texts is None:
         return "no input tells how many texts there are"
-    if texts == 1 < of.texts and order.count(PARTS) == 1:
-        return f"which of the {of.texts} texts it is of is by the order of the calls"
     if of.other_texts is not None and order.count(TEXTS) * order.count(PARTS) % of.other_texts == 0:
         return f"there may be {of.other_texts} texts and not {texts}, by the sizes of the inputs"
     if N > M > 1 and N % M == 0 and N not in of.lengths:  # as models with one key head have it
@@ -188,7 +186,7 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(size, HEADS)]]
         case [size] if size == count:  # of one head, as in a loop over them
             return [[(size, TEXTS)]]
-        case [size] if (heads := _heads_of_parts(size, count, fits)):
+        case [size] if heads := _heads_of_parts(size, count, fits):
             return [[(count, TEXTS), (size // count // heads, PARTS), (heads, HEADS)]]
     raise ArgumentError(
         f"axes {sizes} beside queries and keys, of {texts or 'an unknown number of'} texts",

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from heedful.recording import Call
-from heedful.recording.pictures import Picture
+from heedful.recording.patches import Picture
 from heedful.recording.pixels import limited
 
 AXES = ("queries", "keys")

@@ -1,0 +1,59 @@
+"""Models that run operations of other libraries, or are scripted, run as they do alone."""
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+
+B, N, D = 2, 5, 4
+
+
+@torch.library.custom_op("heedful_tests::bmm", mutates_args=())
+def bmm(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """No product of matrices, in spite of its name; autocast casts what it calls."""
+    return (query + key) @ key.mT
+
+
+class Calls(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asks = nn.Linear(D, D)
+
+    def forward(self, x):
+        return bmm(self.asks(x).float(), x).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("is_cast", [False, True])
+def test_an_operation_is_not_torchs_of_that_name(is_cast):
+    model, x = Calls(), torch.randn(B, N, D)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
+        plain = model(x)
+        with heedful.record(model) as recording:
+            output = model(x)
+        weights = bmm(model.asks(x).float(), x).softmax(-1)
+    assert output.dtype == plain.dtype
+    assert torch.equal(output, plain)
+    for text, [call] in enumerate(recording.sequences):
+        torch.testing.assert_close(call.weights(0), weights[text], check_dtype=False)
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asks = nn.Linear(D, D)
+
+    def forward(self, x):
+        return torch.softmax(self.asks(x) @ x.transpose(-1, -2), -1) @ x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
+def test_a_scripted_model_is_recorded():
+    model, x = torch.jit.script(Scripted()), torch.randn(B, N, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        output = model(x)
+        weights = (model.asks(x) @ x.mT).softmax(-1)
+    assert torch.equal(output, model(x))
+    for text, [call] in enumerate(recording.sequences):
+        assert call.proof == "proved"
+        torch.testing.assert_close(call.weights(0), weights[text])
