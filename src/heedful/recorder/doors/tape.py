@@ -161,11 +161,11 @@ class Tape(TorchDispatchMode):
         return made
 
     def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:
-        """Whether it is of other operations; but for inference mode, torch takes it apart before.
+        """Whether it is of other operations; torch takes most apart, but none of inference tensors.
 
         A linear layer is left whole: its parts may add up in another order.
         """
-        if not (kind.is_composite and torch.is_inference_mode_enabled()):
+        if not kind.is_composite:
             return False
         is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
         return not (is_layer or without_mode.has_own_kernel(function, arguments))
