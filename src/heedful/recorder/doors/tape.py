@@ -33,6 +33,7 @@ FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # argument
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
+NESTED = "nested tensors, whose sequences have no common shape"
 EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 
 
@@ -196,6 +197,8 @@ class Tape(TorchDispatchMode):
         if not steps:
             if name in COPIES and self._is_parameter(tensors[0]):
                 _note(self._copies, made)
+            elif name in SOFTMAXES and made.is_nested:
+                self.miss(self.name(), NESTED)
             elif name in SOFTMAXES and _is_dense(made) and made.ndim > 1:
                 self._begin_at_softmax(function, arguments, made)
             return None
@@ -287,6 +290,9 @@ class Tape(TorchDispatchMode):
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
             return
+        if "out" in keywords:  # what is run again makes a tensor of its own
+            function, keywords = function.overloadpacket.default, {**keywords}
+            del keywords["out"]
         steps = [self._step(one) for one in factors]
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
@@ -396,7 +402,8 @@ def _is_softmax_of(view: View) -> bool:
 
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_torchs = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_nested
+    return is_torchs and tensor.layout is torch.strided
 
 
 def _are_map(weights: Tensor) -> bool:
