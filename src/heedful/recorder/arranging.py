@@ -136,7 +136,7 @@ def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged
             made.value = value.expand(len(weights), *value.shape[1:])
         return Arranged(made, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
-    if shape != observed.shape:
+    if shape != observed.shape or not order.is_in_order:
         observed, evidence = _moved(observed, evidence, cells, order)
     return Arranged(observed, evidence, layout, texts, parts)
 
