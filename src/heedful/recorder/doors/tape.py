@@ -32,6 +32,7 @@ from heedful.recorder.doors.steps import (
     is_softmax_of,
     kind_of,
 )
+from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
@@ -237,7 +238,8 @@ class Tape(TorchDispatchMode):
         """The step, noted if it is a softmax or an exponential."""
         if name in MAY_BE_ONE:
             step.softmax, step.is_map, step.met = step, name in SOFTMAXES, False
-            self._begun.append((self.name(), step))
+            if "log" not in name:  # as a loss takes it
+                self._begun.append((self.name(), step))
         return step
 
     def _write(
@@ -285,6 +287,9 @@ class Tape(TorchDispatchMode):
         at = PRODUCTS[name]
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
+            return
+        if is_traced():  # copies would stand in the graph
+            self.miss(self.name(), TRACED)
             return
         if "out" in keywords:  # what is run again makes a tensor of its own
             function, keywords = function.overloadpacket.default, {**keywords}
