@@ -17,14 +17,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.recording.call import Call
 from heedful.recording.checks import is_whole
-from heedful.recording.patches import (
-    Patches,
-    Picture,
-    inferred,
-    numbered,
-    places_of,
-    windows_of,
-)
+from heedful.recording.patches import Patches, Picture, inferred, numbered, places_of, windows_of
 from heedful.recording.pixels import LONGEST, Normalised, limited, pixels_of, resized
 
 SOME = 3  # calls that an error names

@@ -12,18 +12,10 @@ from heedful.ops.causes import Causes
 from heedful.ops.score_tables import ALL
 
 # The worst difference that rounding explains, in units of what a head's values let it differ by
-TOLERANCE = {
-    torch.float64: 1e-10,
-    torch.float32: 2e-5,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # What torch may be set to round products of float32 to; TF32 has as many bits as float16, and no
 # CPU computes in it
-NARROWED = {
-    "cuda": {"tf32": torch.float16},
-    "cpu": {"bf16": torch.bfloat16},
-}
+NARROWED = {"cuda": {"tf32": torch.float16}, "cpu": {"bf16": torch.bfloat16}}
 
 # What rounding may change of a mean of values, in units of its type's last bit: in the output's own
 # type, and in the type in which kernels add it up

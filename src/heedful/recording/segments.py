@@ -53,9 +53,7 @@ def read_by(calls: list[Call], sides: Sides) -> list[Read]:
     texts = _texts(calls, sides)
     return [
         Read(
-            _side(call, sides, "queries"),
-            _side(call, sides, "keys"),
-            _why_not(call, sides, texts),
+            _side(call, sides, "queries"), _side(call, sides, "keys"), _why_not(call, sides, texts)
         )
         for call in calls
     ]
@@ -220,11 +218,7 @@ def with_rest(marks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
 
 
 def _rows(
-    call: Call,
-    at: int,
-    queries: dict[str, Tensor],
-    keys: dict[str, Tensor],
-    progress: Tell | None,
+    call: Call, at: int, queries: dict[str, Tensor], keys: dict[str, Tensor], progress: Tell | None
 ) -> list[SegmentShare]:
     _, N, M = call.shape
     queries = {name: own for name, own in with_rest(queries, N).items() if bool(own.any())}
