@@ -71,11 +71,12 @@ def save(
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
     about = {
-        "format": "recording", "version": VERSION, "calls": described, "same": same,
+        "format": "recording", "version": VERSION, "calls": described,
         "images": {"patches": images.patches, "assumed": images.assumed, "seen": images.seen},
         "missed": dict(missed or {}),
         "tokens": texts.read, "written": texts.written, "unknown": texts.unknown,
         "names": {str(number): name for number, name in texts.names.items()},
+        "same": same,
     }  # fmt: skip
     save_tensors(
         path, {name: tensor for name, tensor in tensors.items() if name not in same}, about
