@@ -45,7 +45,7 @@ def certain(recording: Certified) -> list[Certain]:
 
 def show(recording: Certified, screen: Console) -> None:
     """Print beneath a table what proves it, how its axes are known, and what is missing."""
-    from heedful.recording.known import in_words
+    from heedful.recording.proof import in_words
 
     calls = certain(recording)
     screen.print(f"\n{in_words(calls)}", style="dim", highlight=False)
@@ -54,7 +54,7 @@ def show(recording: Certified, screen: Console) -> None:
 
 def show_reasons(calls: list[Certain], screen: Console) -> None:
     """Print what is missing to a proof, and warnings of layouts that are guessed."""
-    from heedful.recording.known import guesses, unproved
+    from heedful.recording.proof import guesses, unproved
 
     for line in unproved(calls):
         screen.print(line, style="dim", highlight=False)
@@ -64,7 +64,7 @@ def show_reasons(calls: list[Certain], screen: Console) -> None:
 
 def show_missed(recording: Recording, is_verified: bool) -> None:
     """Print beside the output what was not recorded and, after --verify, the layouts."""
-    from heedful.recording.known import counted
+    from heedful.recording.proof import counted
 
     for name, reason in recording.missed.items():
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)

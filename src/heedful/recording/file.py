@@ -64,8 +64,8 @@ def save(
     with saving(path):
         if path.is_file() and path.stat().st_size:
             check_replaceable(path, "recording")
-    for part in (images, *captures):
-        part.intact()  # what is damaged gets no new checksum
+    for intact in (images.intact, *(capture.intact for capture in captures)):
+        intact()  # what is damaged gets no new checksum
     learn(texts, captures)  # a name for each id, so that no tokenizer is needed to open it
     tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]

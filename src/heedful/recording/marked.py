@@ -70,7 +70,8 @@ def _mark(name: str, where: Any, tokens: int, labels: Sequence[str] | None) -> T
         raise ArgumentError(
             f"the segment {name!r} without a token",
             expected=f"one or more of the {tokens:,} tokens",
-            cause=f"it begins past the end, or ends where it begins or before: {where!r}",
+            cause="it begins past the end, or ends where it begins or before: "
+            f"{reprlib.repr(where)}",
         )
     mark = torch.zeros(tokens, dtype=torch.bool, device="cpu")
     mark[places] = True

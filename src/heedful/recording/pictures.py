@@ -153,8 +153,10 @@ def _as_seen(image: Any, processor: Any, seen: tuple[int, int] | None) -> Pixels
         whole = Image.fromarray(pixels_of(image).data.numpy())
         image = of(images=whole, return_tensors="pt")["pixel_values"][0]
     mean, std = getattr(of, "image_mean", None), getattr(of, "image_std", None)
-    is_known = getattr(of, "do_normalize", False) and mean is not None and std is not None
-    pixels, assumed = pixels_of(image, Normalised(mean, std) if is_known else None)
+    normalised = None
+    if getattr(of, "do_normalize", False) and mean is not None and std is not None:
+        normalised = Normalised(mean, std)
+    pixels, assumed = pixels_of(image, normalised)
     if seen and pixels.shape[:2] != seen:
         h, w, (high, wide) = *pixels.shape[:2], seen
         assumed = f"{h} × {w} pixels, assumed to be made {high} × {wide} without a cut"
