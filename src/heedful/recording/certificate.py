@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -229,12 +229,9 @@ def _table(of: Causes, rows: Tensor) -> Tensor | None:
 
 @functools.lru_cache(maxsize=8)
 def _made_once(
-    parts: tuple[Mask, ...],
-    shape: tuple[int, int, int],
-    rows: tuple[int, ...],
-    device: torch.device,
+    parts: tuple[Mask, ...], shape: tuple[int, ...], rows: tuple[int, ...], device: Any
 ) -> Tensor:
-    return Combined(parts).between(shape, torch.tensor(rows, device="cpu"), None, of)
+    return Combined(parts).between(shape, torch.tensor(rows, device="cpu"), None, device)
 
 
 def check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Callable[[], Check]:
