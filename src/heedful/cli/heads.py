@@ -40,8 +40,7 @@ from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
-    from heedful.cli.proofs import Certified
-    from heedful.recording import Head, Recording
+    from heedful.recording import Head, HeadTotals, Recording
     from heedful.views.heads import Row
 
 NUMBERS = (*SCORES, *MEANS)
@@ -260,7 +259,7 @@ def _sorted(rows: list[Row], asked: Asked) -> list[Row]:
     return sorted(rows, key=lambda row: _height(row.head, name), reverse=True)
 
 
-def _print(rows: list[Row], asked: Asked, proved: Certified, *notes: str) -> None:
+def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes: str) -> None:
     """A table of heads, what it has no room for, notes, and what proves it."""
     from heedful.cli import proofs
     from heedful.views.heads import evidence_table, scores_table

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,42 +11,33 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.recording import HeadTotals, Recording
-
-    Certified: TypeAlias = Recording | HeadTotals
-
-
-class Certain(NamedTuple):
-    """What is known of a call, the worst of all texts: its `proof`, `layout` and `why`."""
-
-    proof: str
-    layout: str
-    why: str
+    from heedful.recording.known import Known
 
 
-def certain(recording: Certified) -> list[Certain]:
-    """What is known of each call, in their order.
+def calls_of(recording: Recording | HeadTotals) -> Sequence[Known]:
+    """What is known of each call, in their order, the worst of all texts.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
-    >>> [call.proof for call in certain(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
+    >>> [call.proof for call in calls_of(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
     ['unproved']
     """
-    return [Certain(call.proof, call.layout, call.why) for _, call in recording.certificate()]
+    return [call for _, call in recording.certificate()]
 
 
-def show(recording: Certified, screen: Console) -> None:
+def show(recording: Recording | HeadTotals, screen: Console) -> None:
     """Print beneath a table what proves it, how its axes are known, and what is missing."""
     from heedful.recording.known import in_words
 
-    calls = certain(recording)
-    screen.print(f"\n{in_words(calls)}", style="dim", highlight=False)
-    show_reasons(calls, screen)
+    screen.print(f"\n{in_words(calls_of(recording))}", style="dim", highlight=False)
+    show_reasons(recording, screen)
 
 
-def show_reasons(calls: list[Certain], screen: Console) -> None:
+def show_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
     """Print what is missing to a proof, and warnings of layouts that are guessed."""
     from heedful.recording.known import guesses, unproved
 
+    calls = calls_of(recording)
     for line in unproved(calls):
         screen.print(line, style="dim", highlight=False)
     for line in guesses(calls):
@@ -59,13 +51,12 @@ def show_missed(recording: Recording, is_verified: bool) -> None:
     for name, reason in recording.missed.items():
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)
     if is_verified:
-        found = counted(call.layout for call in certain(recording))
-        click.echo(f"layout of {len(recording):,} calls: {found}", err=True)
+        layouts = [call.layout for call in calls_of(recording)]
+        click.echo(f"layout of {len(layouts):,} calls: {counted(layouts)}", err=True)
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:
     """A call each: its name, layer, kind and shape, and what proves it; None where unknown."""
-    known = zip(recording, certain(recording), recording.certificate(), strict=True)
     return [
         {
             "call": i,
@@ -75,9 +66,11 @@ def as_data(recording: Recording) -> list[dict[str, Any]]:
             "attention": call.kind,
             "shape": list(call.shape),
             "door": call.door,
-            **of._asdict(),
+            "proof": check.proof,
+            "layout": check.layout,
+            "why": check.why,
             "worst": None if check.worst != check.worst else check.worst,
             "tolerance": check.tolerance,
         }
-        for i, (call, of, (_, check)) in enumerate(known)
+        for i, (call, (_, check)) in enumerate(zip(recording, recording.certificate(), strict=True))
     ]

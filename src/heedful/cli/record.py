@@ -122,7 +122,7 @@ def record(
         return
     screen = console()
     screen.print(facts(_about(recording, out)))
-    proofs.show_reasons(proofs.certain(recording), screen)
+    proofs.show_reasons(recording, screen)
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
 
 
@@ -159,7 +159,7 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     else:
         _, written, read = crossing.shape
         what = [("recorded", _heads(recording)), ("tokens", f"{read:,} read, {written:,} written")]
-    known = proofs.certain(recording)
+    known = proofs.calls_of(recording)
     return [
         *what,
         ("proof", counted(call.proof for call in known)),

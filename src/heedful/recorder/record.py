@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -178,7 +179,10 @@ class _Recorder:
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
-        self.settling = Settling(options.axes, options.heads, options.dtype, recording.miss)
+        weak = weakref.proxy(recording)  # which holds the settling
+        self.settling = Settling(
+            options.axes, options.heads, options.dtype, lambda *reason: weak.miss(*reason)
+        )
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0

@@ -55,7 +55,7 @@ class Shown(ABC):
         """Which text of a batch, and which part of a text it is, where there are several."""
         texts = max((capture.texts for capture in self._own), default=0)
         parts = max((capture.parts for capture in self._own), default=0)
-        of_texts = [f"text {self._index} of {texts}"] if texts > 1 else []
+        of_texts = [f"sequence {self._index} of {texts}"] if texts > 1 else []
         return of_texts + ([f"part {self._part} of {parts}"] if parts > 1 else [])
 
     @abstractmethod

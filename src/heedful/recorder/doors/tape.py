@@ -43,6 +43,7 @@ COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still 
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
+NESTED = "nested tensors, whose sequences have no common shape"
 
 
 class Meeting(NamedTuple):
@@ -189,6 +190,8 @@ class Tape(TorchDispatchMode):
         if not steps:
             if name in COPIES and self._is_parameter(tensors[0]):
                 _note(self._copies, made)
+            elif name in SOFTMAXES and made.is_nested:
+                self.miss(self.name(), NESTED)
             elif name in SOFTMAXES and _is_dense(made) and made.ndim > 1:
                 self._begin_at_softmax(function, arguments, made)
             return None
@@ -283,6 +286,9 @@ class Tape(TorchDispatchMode):
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
             return
+        if "out" in keywords:  # what is run again makes a tensor of its own
+            function, keywords = function.overloadpacket.default, {**keywords}
+            del keywords["out"]
         steps = [self._step(one) for one in factors]
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):

@@ -95,7 +95,7 @@ class Probing:
         if call.is_told:
             return Probed(own[0])
         queries, keys = (
-            Codes(text, torch.stack([sides[at] for sides in places]) if places else text[None, :0])
+            Codes(text, torch.stack([sides[at] for sides in places]) if places else text[None][:0])
             for at, text in enumerate(own)
         )
         try:
