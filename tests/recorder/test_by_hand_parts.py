@@ -101,7 +101,7 @@ FORMS = {
 
 
 def recorded(form, of):
-    """The calls of each text, the weights as the model had them, and the parts in float64."""
+    """The recording, the weights as the model had them, and the parts in float64."""
     weigh, parts_of = FORMS[form]
     met = []
 
@@ -116,15 +116,15 @@ def recorded(form, of):
     parts = {"query": of.query, "scale": 1.0, **parts_of(of)}
     query = parts.pop("query").double()
     expected = [Causes(query[b], of.key[b].double(), **parts) for b in range(len(query))]
-    return [call for [call] in recording.sequences], met[0], expected
+    return recording, met[0], expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=30)
 @given(*[st.integers(1, 3)] * 2, *[st.integers(1, 9)] * 2, st.integers(1, 5), st.integers(0, 999))
 def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
-    calls, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
-    for call, used, causes in zip(calls, met, expected, strict=True):
+    recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
+    for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
         assert (call.door, call.proof, call.layout) == (by_hand.DOOR, "proved", "told")
         weights = torch.from_numpy(whole_map(causes)[0]).float()
         near(call.weights(), weights)
@@ -133,8 +133,8 @@ def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_parts_are_those_that_the_model_has(form):
-    calls, _, expected = recorded(form, Case())
-    for call, causes in zip(calls, expected, strict=True):
+    recording, _, expected = recorded(form, Case())
+    for [call], causes in zip(recording.sequences, expected, strict=True):
         found = call.causes
         assert call.map_ is None
         assert found.scale == pytest.approx(causes.scale, rel=2e-5)
@@ -158,14 +158,12 @@ def test_parts_are_those_that_the_model_has(form):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith("1e9")])
 def test_half_precision_keeps_the_models_own_map_bit_for_bit(form, dtype, tmp_path):
-    calls, met, _ = recorded(form, Case(dtype=dtype))
-    home = calls[0].home()
-    for call, other, used in zip(
-        calls, heedful.load(home.save(tmp_path / "r")).sequences, met, strict=True
-    ):
-        assert call.proof == other[0].proof == "proved"
-        for kept in (call, other[0]):
-            assert torch.equal(kept.weights(), used)
+    recording, met, _ = recorded(form, Case(dtype=dtype))
+    again = heedful.load(recording.save(tmp_path / "r"))
+    for each in (recording, again):
+        for [call], used in zip(each.sequences, met, strict=True):
+            assert call.proof == "proved"
+            assert torch.equal(call.weights(), used)
 
 
 @pytest.mark.parametrize("low", LOW.values())

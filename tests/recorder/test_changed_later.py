@@ -185,18 +185,22 @@ def test_one_bias_that_hides_in_one_layer_and_counts_in_another(mode):
     are_those(recorded(attend, mode), met, atol=1e-3, rtol=0)
 
 
-def test_a_mask_of_a_kernel_that_changes_between_layers_of_inference_mode():
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_boolean", [False, True])
+def test_a_mask_of_a_kernel_that_changes_between_layers(is_boolean, mode):
     table, given = torch.rand(MANY, MANY), []
 
     def attend(query, key):
         output = 0
         for _ in range(2):
-            given.append([query, key, table.mT.clone()])
-            output = output + scaled_dot_product_attention(query, key, key, attn_mask=table.mT)
+            mask = table.mT > 0.5 if is_boolean else table.mT
+            added = torch.zeros(MANY, MANY).masked_fill(~mask, -torch.inf) if is_boolean else mask
+            given.append([query, key, added.clone()])
+            output = output + scaled_dot_product_attention(query, key, key, attn_mask=mask)
             table.mT[ROW].multiply_(3)
         return output
 
-    recording = recorded(attend, torch.inference_mode)
+    recording = recorded(attend, mode)
     met = [(query @ key.mT * D**-0.5 + bias).softmax(-1) for query, key, bias in given]
     are_those(recording, met)
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from heedful.recorder.following.addresses import Addresses
 from torch import nn
 
 import heedful

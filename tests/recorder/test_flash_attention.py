@@ -1,7 +1,5 @@
 """transformers' own code of flash attention, with its kernels' meaning written out for a CPU."""
 
-import inspect
-
 import pytest
 import torch
 import transformers
@@ -12,7 +10,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Combined, KeyRanges, Window
 from heedful.recorder.doors import flash_attention
-from heedful.recorder.owners import without_padding
+from heedful.recorder.owners import padding
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -179,18 +177,13 @@ def test_padding_that_a_model_derives_itself_is_left_out():
     assert all(sequence[0].check.passed for sequence in recording.sequences)
 
 
-def test_lengths_that_the_kernel_does_not_heed_are_not_heeded():
-    lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}
-    assert flash_attention.mask_of(given(5, 5, **lengths), causal=False) is None
-
-
 def test_what_hides_nothing_is_no_mask():
-    assert flash_attention.mask_of(given(5, 5), causal=False) is None
+    lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}  # alone they are not heeded
+    assert flash_attention.mask_of(given(5, 5, **lengths), causal=False) is None
     assert flash_attention.mask_of(given(1, 7, sliding_window=7), causal=True) is None
     assert flash_attention.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
     assert flash_attention.mask_of(given(3, 7), causal=True) == Causal(4)
-    found = flash_attention.mask_of(given(6, 6, sliding_window=2), causal=False)
-    assert found == Window(2, 0)
+    assert flash_attention.mask_of(given(6, 6, sliding_window=2), causal=False) == Window(2, 0)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +207,7 @@ def test_a_structure_costs_no_table(monkeypatch):
     def table(*_):
         raise AssertionError("N × M entries were made")
 
-    monkeypatch.setattr(without_padding, "_table", table)
+    monkeypatch.setattr(padding, "_table", table)
     with heedful.record(fast) as recording:
         fast(IDS[:1], use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]]))
     assert not recording.missed
@@ -228,9 +221,3 @@ def test_a_structure_costs_no_table(monkeypatch):
 def test_what_cannot_be_told_is_missed(others):
     with pytest.raises(RunError, match=r"pages|packed"):
         flash_attention.mask_of(given(3, 8, **others), causal=True)
-
-
-def test_kernels_are_called_as_the_installed_transformers_calls_them():
-    assert {"cu_seqlens_q", "causal", "window_size"} <= set(inspect.signature(varlen).parameters)
-    assert flash_attention.is_meant("kernels-community/flash-attn2")
-    assert not any(flash_attention.is_meant(name) for name in ("eager", "sdpa", "flex_attention"))

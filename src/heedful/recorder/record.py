@@ -126,34 +126,12 @@ def _begin(recorder: _Recorder, stack: ExitStack) -> None:
     stack.enter_context(heedful_attention.watch(see))
     if transformers_interface.is_loaded():
         stack.enter_context(transformers_interface.watch(see, recorder.claim))
-    if not all(map(_tells, running.modules)):
+    if not all(map(torch_operations.tells, running.modules)):
         stack.callback(_warn_of_other_thread, recorder.recording, threading.get_ident())
         tensors = [*running.model.parameters(), *running.model.buffers()]
         recorder.tape = stack.enter_context(
             torch_operations.watch(tensors, see, recorder.follows, recorder.name, recorder.miss)
         )
-
-
-def _tells(module: nn.Module) -> bool:
-    """Whether all attention of a module is told by it, and none is by hand.
-
-    So it is of modules of ours, of those of transformers that use its interface for attention, and
-    of torch's layers, unless somebody has put a hook on it that may do anything.
-    """
-    if module._forward_hooks.keys() - {*module._forward_hooks_always_called} or (
-        "forward" in module.__dict__
-    ):
-        return False
-    kind = type(module)
-    package = kind.__module__.partition(".")[0]
-    if package == "torch":
-        return not isinstance(module, nn.MultiheadAttention | nn.Transformer | _LAYERS)
-    return package == "heedful" or (
-        package == "transformers" and transformers_interface.uses_it(kind)  # type: ignore[arg-type]
-    )
-
-
-_LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
 
 def _warn_of_other_thread(recording: Recording, began: int) -> None:
