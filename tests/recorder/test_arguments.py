@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from looked import Given
 
 import heedful
 from heedful.errors import ArgumentError, RunError
@@ -29,13 +29,6 @@ def call(model):
     with heedful.record(model, values=True) as recording:
         model(IDS)
     return recording[1]
-
-
-class Calls(nn.Module):
-    """One call of attention for each tensor that it is given."""
-
-    def forward(self, *tensors, **keywords):
-        return [heedful.attention(x, x, x, **keywords) for x in tensors]
 
 
 def one_line(error, words):
@@ -94,20 +87,15 @@ def test_booleans_select_rows_and_columns_of_a_map(call):
     [
         (lambda call: call.weights([0, 1]), r"head=\[0, 1\]"),
         (lambda call: call.weights(True), "head=True"),
-        (lambda call: call.weights(1.0), "head=1.0"),
         (lambda call: call.weights(4), "head 4; expected head 0 to 3"),
         (lambda call: call.entropy("1"), "head='1'"),
         (lambda call: call.weights(keys=torch.ones(3, dtype=torch.bool)), "each of the 11"),
         (lambda call: call.weights(queries=2.0), "query indices 2.0"),
         (lambda call: call.value_norm(keys=[11]), "key index 11"),
-        (lambda call: call.value_norm(keys=[0.5]), "key indices"),
         (lambda call: call.top(2.5), "top=2.5; .* 1 or more"),
-        (lambda call: call.top(0), "top=0"),
         (lambda call: call.diagonal(0.5), "offset=0.5"),
         (lambda call: call.heatmap(2.5), "size=2.5"),
-        (lambda call: call.heatmap(0), "size=0"),
         (lambda call: call.heatmap(queries=[1, 2]), r"queries=\[1, 2\]; .* a slice"),
-        (lambda call: call.heatmap(queries=3), "queries=3; .* a slice"),
         (lambda call: call.heatmap(keys=slice(0, 2.5)), "keys=slice"),
     ],
 )
@@ -121,28 +109,18 @@ def test_what_a_call_cannot_tell_is_one_line(call, ask, words):
     ("arguments", "words"),
     [
         ({"heads": 0}, r"heads=0; .* such as heads=\[0\]"),
-        ({"layers": 0}, "layers=0"),
         ({"layers": True}, "layers=True"),
         ({"heads": []}, "at least one"),
-        ({"layers": torch.tensor([])}, "at least one"),
         ({"heads": [1, 1]}, "each once"),
-        ({"heads": "01"}, "heads='01'"),
         ({"heads": [1.5]}, r"heads=\[1.5\]"),
-        ({"layers": [True]}, r"layers=\[True\]"),
         ({"layers": [-1]}, "none counted from the end"),
         ({"layers": torch.tensor([[1]])}, "a list of numbers"),
-        ({"every": "2"}, "every='2'"),
-        ({"every": 1.5}, "every=1.5"),
         ({"every": 0}, "every=0"),
         ({"every": True}, "every=True"),
         ({"budget": "1GB"}, "budget='1GB'; .* which is 2 GB"),
-        ({"budget": -1}, "budget=-1"),
-        ({"budget": 0.5}, "budget=0.5"),
         ({"budget": float("inf")}, "budget=inf"),
         ({"dtype": "float16"}, "dtype='float16'; .* torch.float16"),
         ({"dtype": torch.int8}, "torch.int8"),
-        ({"dtype": torch.complex64}, "torch.complex64"),
-        ({"dtype": float}, "float"),
     ],
 )
 def test_what_record_cannot_keep_is_refused_before_anything_runs(model, arguments, words):
@@ -171,7 +149,7 @@ def test_a_layer_that_is_not_there_is_told_when_the_block_ends(model):
     one_line(error, "no layer 7 was seen; expected numbers from 0 to 2")
     assert [call.layer for call in recording] == [1]
     with heedful.record(model, layers=[7]) as recording:
-        pass  # no pass at all: nobody knows what layers there are
+        pass  # no pass at all: which layers there are is not known
     with pytest.raises(ZeroDivisionError), heedful.record(model, layers=[7]):
         print(model(IDS).logits.numel() / 0)  # which is what the user has to see
     with pytest.raises(RunError, match="nothing was recorded"):
@@ -243,9 +221,9 @@ def test_a_sequence_of_only_padding_has_nothing_to_tell(model):
 
 
 def test_a_batch_of_nothing_is_one_line():
-    module = Calls()
-    with heedful.record(module) as recording:
-        module(torch.randn(0, 3, 5, 4))
+    model = Given(lambda x: heedful.attention(x, x, x))
+    with heedful.record(model) as recording:
+        model(torch.randn(0, 3, 5, 4))
     assert recording.sequences == []
     for ask in (recording.summary, lambda: recording[0], lambda: list(recording)):
         with pytest.raises(RunError) as error:
@@ -261,11 +239,8 @@ def test_texts_are_as_many_and_as_long_as_the_sequences(model):
     recording.tokens = words
     assert [one[0].tokens for one in recording.sequences] == words
     assert recording.sequences[1].texts == words[1]
-    for wrong in (words[0], "text", 3, [[1, 2]], [3]):
-        with pytest.raises(ArgumentError) as error:
-            recording.tokens = wrong
-        one_line(error, "tokens=")
     for wrong, said in (
+        *((wrong, "tokens=") for wrong in (words[0], "text", 3, [[1, 2]], [3])),
         (words[:1], f"tokens of 1 sequences; expected of {len(IDS)}, as many as were recorded"),
         ([*words, words[0]], f"tokens of {len(IDS) + 1} sequences"),
         ([words[0], words[1][:-1], *words[2:]], f"{N - 1} tokens of sequence 1; expected {N}, as"),
@@ -301,32 +276,29 @@ def test_rows_that_sum_to_less_come_out_as_they_came():
     torch.testing.assert_close(dropped[[0, 2]], torch.tensor([0.5, 0.0]), atol=1e-6, rtol=0)
     assert dropped[1].isnan()
     random = torch.rand(2, 3, 5, 7).softmax(-1) * torch.rand(2, 3, 5, 1)
-    recording = from_attentions([random])
-    for b, sequence in enumerate(recording.sequences):
-        torch.testing.assert_close(sequence[0].weights(), random[b])
-        torch.testing.assert_close(sequence[0].learned_sink(), 1 - random[b].sum(-1))
-        whole = sequence[0].heatmap(16)
-        torch.testing.assert_close(whole, random[b])
+    for [call], weights in zip(from_attentions([random]).sequences, random, strict=True):
+        torch.testing.assert_close(call.weights(), weights)
+        torch.testing.assert_close(call.learned_sink(), 1 - weights.sum(-1))
+        torch.testing.assert_close(call.heatmap(16), weights)
+
+
+NO_WEIGHTS = [
+    of_rows([0.5, -0.1], [0.5, 0.5]),
+    of_rows([0.8, 0.4], [0.5, 0.5]),  # as dropout leaves them
+    torch.randn(1, 2, 5, 5),  # scores
+    of_rows([float("nan"), 1.0], [0.5, 0.5]),
+]
+NO_MAPS = [None, 3, [None], [torch.eye(3)], torch.ones(1, 2, 3, 3), ["a"]]
 
 
 @pytest.mark.parametrize(
-    "map_",
+    ("maps", "words"),
     [
-        of_rows([0.5, -0.1], [0.5, 0.5]),
-        of_rows([1.5, 0.0], [0.5, 0.5]),
-        of_rows([0.8, 0.4], [0.5, 0.5]),  # as dropout leaves them
-        torch.randn(1, 2, 5, 5),  # scores
-        of_rows([float("nan"), 1.0], [0.5, 0.5]),
+        *(([map_], "weights") for map_ in NO_WEIGHTS),
+        *((maps, "attentions of .*a tensor") for maps in NO_MAPS),
     ],
 )
-def test_what_is_no_map_of_weights_is_one_line(map_):
+def test_what_is_no_map_of_weights_is_one_line(maps, words):
     with pytest.raises(ArgumentError) as error:
-        from_attentions([map_])
-    one_line(error, "weights")
-
-
-@pytest.mark.parametrize("given", [None, 3, [None], [torch.eye(3)], torch.ones(1, 2, 3, 3), ["a"]])
-def test_what_is_no_tuple_of_maps_is_one_line(given):
-    with pytest.raises(ArgumentError) as error:
-        from_attentions(given)
-    one_line(error, "attentions of .*a tensor")
+        from_attentions(maps)
+    one_line(error, words)

@@ -23,10 +23,6 @@ LAYOUTS = {
         lambda q, k: softened(q @ k[:, :1].mT) @ k[:, :1],
         lambda q, k: weighed(q, k[:, :1].expand_as(k)),
     ),
-    "keys without an axis of heads": (
-        lambda q, k: softened(q.transpose(0, 1) @ k[:, 0].mT) @ k[:, 0],
-        lambda q, k: weighed(q, k[:, :1].expand_as(k)),
-    ),
     "logarithms": (lambda q, k: (q @ k.mT).log_softmax(-1).exp() @ k, weighed),
     "another axis": (lambda q, k: (k @ q.mT).softmax(-2).mT @ k, weighed),
     "a function": (lambda q, k: torch.softmax(torch.matmul(q, k.mT), dim=-1).matmul(k), weighed),

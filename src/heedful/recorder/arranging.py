@@ -92,16 +92,24 @@ def arranged(seen: Seen, axes: Mapping[str, str]) -> Arranged:
     pattern = pattern_for(axes, seen.name) or observed.axes
     if pattern:
         return in_order(seen, cells, told_order(pattern, cells, observed.texts or texts), TOLD)
-    sizes = Sizes(texts, other, seen.widths, seen.lengths)
-    try:
-        order, layout = usual_order(cells, sizes)
-    except ArgumentError:
-        if other is None:
-            raise
-        order, layout = usual_order(cells, sizes._replace(texts=other, other_texts=texts))
+    order, layout = _usual(cells, Sizes(texts, other, seen.widths, seen.lengths))
     if observed.meeting is not None and not observed.meeting.has_product:
         layout = _of_weights_alone(order, layout, seen.lengths)
     return in_order(seen, cells, order, layout)
+
+
+def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
+    """The usual order, of so many texts or else of so many others."""
+    try:
+        return usual_order(cells, sizes)
+    except ArgumentError as error:
+        if sizes.other_texts is None:
+            raise
+        other = sizes._replace(texts=sizes.other_texts, other_texts=sizes.texts)
+        try:
+            return usual_order(cells, other)
+        except ArgumentError:
+            raise error from None
 
 
 def cells_of_call(observed: Observed) -> Cells:
@@ -122,15 +130,15 @@ def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged
     """A call with the axes that an order gives."""
     texts, parts = order.count(TEXTS), order.count(PARTS)
     observed, evidence = seen.observed, seen.evidence
-    if observed.meeting is not None:
-        made = by_hand.read(observed, cells, order.arranged)
+    if (meeting := observed.meeting) is not None:
+        made = by_hand.read(observed, meeting, cells, order.arranged)
         if observed.value is not None:
-            value = by_hand.values_of(observed, cells, order.arranged)
+            value = by_hand.values_of(observed.value, meeting, cells, order.arranged)
             made.value = value.expand(len(made.query), *value.shape[1:])
-        weights = functools.partial(by_hand.replayed, observed.meeting, order.arranged)
+        weights = functools.partial(by_hand.replayed, meeting, order.arranged)
         return Arranged(made, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
-    if shape != observed.shape:
+    if shape != observed.shape or not order.is_in_order:
         observed, evidence = _moved(observed, evidence, cells, order)
     return Arranged(observed, evidence, layout, texts, parts)
 

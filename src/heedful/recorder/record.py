@@ -39,6 +39,7 @@ from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
+from heedful.recording.groups import tables_of
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
 
@@ -198,7 +199,7 @@ class _Recorder:
         """Forget what the layers of a pass share."""
         self._pass = self.running.pass_index
         self._inputs: list[tuple[Frame, Inputs]] = []
-        self._held: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._held: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._is_inside: bool | None = None  # whether the pass is inside torch.func
         if self.tape is not None:
             self.tape.end_pass()
@@ -358,13 +359,11 @@ class _Recorder:
         """A copy of a mask or bias, one for all layers of a pass that share it."""
         if mask is None:
             return None
-        if not isinstance(mask, Tensor):
-            version = 0
-        elif mask.is_inference() or torch.is_inference_mode_enabled():
-            return mask.detach().clone()  # it counts no changes
-        else:
-            version = mask._version
-        key = id(mask), version
+        tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
+        tensors = [table for table in tables if isinstance(table, Tensor)]
+        if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
+            return _held(mask)  # they count no changes
+        key = id(mask), *(table._version for table in tensors)
         if key not in self._held:
             self._held[key] = mask, _held(mask)
         return self._held[key][1]

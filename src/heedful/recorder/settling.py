@@ -23,11 +23,11 @@ from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recording.capture import Capture
-from heedful.recording.certificate import Check
+from heedful.recording.certificate import Check, check_replayed
 from heedful.recording.evidence import Evidence, sampled
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.replayed import check_replayed
+from heedful.recording.rounding import TOLERANCE
 
 # Errors that are not of a call, such as a timeout: it is settled again when it is next looked at
 FROM_OUTSIDE = (MemoryError, OSError)
@@ -115,14 +115,15 @@ class Settling:
         checked: Evidence | Callable[[], Check] = evidence
         if observed.meeting is not None and weights is not None:
             checked = check_replayed(evidence, observed.meeting.used)
-            is_near = observed.meeting.has_product and _is_near(observed, weights, tokens)
+            near = by_hand.NEAR.get(observed.query.dtype, by_hand.ROUNDED)
+            if self.dtype is not None:
+                observed.query = observed.query.to(self.dtype)
+                observed.key = observed.key.to(self.dtype)
+                near = max(near, TOLERANCE[self.dtype])
+            has_product = observed.meeting.has_product
+            is_near = has_product and _is_near(observed, weights, tokens, near)
             weights = None if is_near else weights
             tokens = tokens if weights is None else _with_weights(tokens, weights)
-        if self.dtype is not None:
-            observed.query, observed.key = (
-                observed.query.to(self.dtype),
-                observed.key.to(self.dtype),
-            )
         kind = self._kind(seen, observed, tokens)
         ids = self._ids_of(seen, observed, tokens, kind, call.layout)
         return Capture(
@@ -173,12 +174,12 @@ class Settling:
         return self._ids[key][0]
 
 
-def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens]) -> bool:
+def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens], near: float) -> bool:
     """Whether what the weights are a function of gives those of the tape, on real tokens."""
     several = [real.queries for real in distinct(tokens) if len(real.queries)]
     rows = {int(row) for queries in several for row in queries[sampled(len(queries))]}
     rows = rows or {*range(observed.shape[2])}
-    return by_hand.is_near(observed, weights, torch.tensor(sorted(rows), device="cpu"))
+    return by_hand.is_near(observed, weights, torch.tensor(sorted(rows), device="cpu"), near)
 
 
 def _with_weights(tokens: list[RealTokens], weights: Tensor) -> list[RealTokens]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from heedful.ops.causes import unrounded
 from heedful.ops.evenly import evenly
 from heedful.recording.rounding import tolerance_of
-from heedful.recording.row_sums import told
+from heedful.recording.row_sums import sums_of_kernel
 
 SAMPLED = 8  # rows that are compared, the first and the last among them
 DIRECTIONS = 8  # on which values are projected
@@ -130,7 +130,7 @@ def evidence_of(
 
 def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:
     """The evidence with the log-sum-exps (B, H, N) that a kernel gave."""
-    return replace(evidence, sums=told(sums, query, output))
+    return replace(evidence, sums=sums_of_kernel(sums, query, output))
 
 
 def are_finite(values: Tensor) -> bool:

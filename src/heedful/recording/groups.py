@@ -15,11 +15,9 @@ from heedful.recording.real_tokens import RealTokens
 
 
 class Group(NamedTuple):
-    """Sequences with the same real tokens.
+    """Sequences, by their numbers, with the same real tokens, and the causes of all as of one.
 
-    sequences: their numbers.
-    causes: what is kept of all, as one sequence with the heads of all.
-    tokens: what is real of each.
+    The causes have the heads of all.
     """
 
     sequences: list[int]

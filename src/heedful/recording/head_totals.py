@@ -14,7 +14,7 @@ from typing import TypeAlias
 from heedful.errors import RunError
 from heedful.recording.head_types import Even, ScoreTotals, over_parts
 from heedful.recording.heads import Head, heads_with, with_sure_ids
-from heedful.recording.progress import Tell
+from heedful.recording.progress import Tell, within
 from heedful.recording.proof import LAYOUTS, WORDS
 from heedful.recording.recording import Recording
 
@@ -55,8 +55,8 @@ class CallTotal:
                 "another",
                 expected="the same heads on every text",
             )
-        early = min(self, other, key=lambda one: one.first)
-        worst = min(self, other, key=lambda one: (-WORDS.index(one.proof), one.told_by))
+        early = min(self, other, key=lambda call: call.first)
+        worst = min(self, other, key=lambda call: (-WORDS.index(call.proof), call.told_by))
         return CallTotal(
             self.name, self.layer, self.heads,
             early.kind, early.pass_index, early.at, early.first,
@@ -64,10 +64,6 @@ class CallTotal:
             worst.why, worst.told_by,
             None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
         )  # fmt: skip
-
-    def known(self) -> list[Head]:
-        """Its heads, with what is known of them."""
-        return heads_with(self, self.at, {} if self.totals is None else self.totals.evidence())
 
 
 @dataclass
@@ -115,14 +111,14 @@ class HeadTotals:
             calls = with_sure_ids(list(sequence))
             for at, call in enumerate(calls):
                 is_refuted = call.proof == "refuted"
-                own = _within(_within(progress, done, len(sequences)), at, len(calls))
-                found = None if is_refuted else over_parts(call, even, own)
+                tell = within(within(progress, done, len(sequences)), at, len(calls))
+                totals = None if is_refuted else over_parts(call, even, tell)
                 where = f" (of {name})" if name and is_refuted else ""
-                one = CallTotal(
+                total = CallTotal(
                     call.name, call.layer, call.heads, call.kind, call.pass_index, at, number,
-                    call.proof, call.layout, f"{call.why}{where}", number, found,
+                    call.proof, call.layout, f"{call.why}{where}", number, totals,
                 )  # fmt: skip
-                self._keep((call.name, seen[call.name]), one)
+                self._keep((call.name, seen[call.name]), total)
                 seen[call.name] += 1
 
     def merge(self, other: HeadTotals) -> None:
@@ -133,7 +129,12 @@ class HeadTotals:
 
     def heads(self) -> list[Head]:
         """Every head of every call; `call` is its place in a pass over one text."""
-        return [head for key in self._ordered() for head in self.calls[key].known()]
+        heads = []
+        for call in (self.calls[key] for key in self._ordered()):
+            heads += heads_with(
+                call, call.at, {} if call.totals is None else call.totals.evidence()
+            )
+        return heads
 
     def certificate(self) -> list[tuple[str, CallTotal]]:
         """Each call by its module's name; its `proof` and `why` are the worst of any recording."""
@@ -145,8 +146,3 @@ class HeadTotals:
     def _keep(self, key: tuple[str, int], call: CallTotal) -> None:
         known = self.calls.get(key)
         self.calls[key] = call if known is None else known.plus(call)
-
-
-def _within(progress: Tell, done: int, of: int) -> Tell:
-    """What is told of one of several, as told of all."""
-    return lambda share: progress((done + share) / of)

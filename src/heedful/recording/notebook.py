@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.ops.evenly import evenly
 from heedful.recording.call import Call
-from heedful.recording.known import guesses
+from heedful.recording.proof import guesses
 from heedful.recording.segment_table import CELL, QUIET, TABLE
 
 ROWS = 64  # calls in a table

@@ -29,7 +29,8 @@ DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 LARGE = 64.0  # by which the pattern is multiplied, so that a bias costs the scale no digits
 FAR = 80.0  # a score so far below all others of its row, with nothing between, is hidden
 VERY_FAR = 5e3  # or this far, whatever is between
-NEAR = {torch.float64: 1e-10, torch.float32: 2e-5}  # what rounding explains of a weight
+NEAR = {torch.float64: 1e-10}  # what rounding explains of a weight
+ROUNDED = 2e-5  # in all other types: narrower ones keep the map of the tape
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
 LOOKED_AT = 16  # rows on which scales are compared
 # Gives a table with the axes of the softmax as (S, H, N, M)
@@ -46,23 +47,21 @@ class Parts(NamedTuple):
     sinks: Tensor | None
 
 
-def read(seen: Observed, cells: Cells, arrange: Arrange) -> Observed:
+def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Observed:
     """A call of a meeting, with its axes in order, by what its weights are a function of.
 
     Args:
-        seen: the call, with its meeting.
-        cells: of the meeting.
+        seen: the call.
+        meeting, cells: its tape, and the axes of that.
         arrange: puts the axes of the softmax in order.
     """
-    meeting = seen.meeting
-    assert meeting is not None
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
-    S, H = arrange(torch.empty((), device="cpu").expand(cells.shape)).shape[:2]
+    S, H = arrange(cells.queries.new_zeros(()).expand(cells.shape)).shape[:2]
     query, key = query.expand(S, H, -1, -1), key.expand(S, *key.shape[1:])
     if not query.is_floating_point():  # as a product of whole numbers has them
         query, key = query.float(), key.float()
-    made = replace(seen, query=query, key=key, value=None, door=DOOR)
+    made = replace(seen, query=query, key=key, value=None)
     if not meeting.has_product:
         return replace(made, door=ALONE)
     parts = _parts(meeting, cells, arrange)
@@ -81,11 +80,8 @@ def replayed(meeting: Meeting, arrange: Arrange) -> Tensor:
     return arrange(in_cells(meeting)).nan_to_num(nan=0.0)
 
 
-def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
-    """The values of a call by hand, (S or 1, G, M, v), each where its key is."""
-    meeting, value = seen.meeting, seen.value
-    assert meeting is not None
-    assert value is not None
+def values_of(value: Tensor, meeting: Meeting, cells: Cells, arrange: Arrange) -> Tensor:
+    """The values (b, M, v) of a call by hand as (S or 1, G, M, v), each where its key is."""
     flat = value.reshape(-1, value.shape[-1])
     rows = arrange(cells.keys)[..., 0, :]
     if meeting.has_product:
@@ -99,9 +95,8 @@ def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
     return flat[rows.to(flat.device)]
 
 
-def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
+def is_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
     """Whether the parts give some rows of the map as the tape does."""
-    near = NEAR.get(seen.query.dtype, NEAR[torch.float32])
     wide = torch.promote_types(seen.query.dtype, torch.float32)
     group = seen.query.shape[1] // seen.key.shape[1]
     key = seen.key.to(wide).repeat_interleave(group, dim=1)
@@ -129,14 +124,11 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
 def _parts(meeting: Meeting, cells: Cells, arrange: Arrange) -> Parts:
     """What a tape does to the scores, as it shows on products of zeros and of a pattern."""
     base = _logits(meeting, arrange)
-    every = evenly(base.shape[2], LOOKED_AT)
-    scale, softcap = _scale(
-        meeting, cells, arrange, base[:, :, every], every, len(every) < base.shape[2]
-    )
-    if scale is None:  # it differs from row to row
+    some = evenly(base.shape[2], LOOKED_AT)
+    scale, softcap = _scale(meeting, cells, arrange, base, some)
+    if scale.shape[2] > 1:  # it differs from row to row
         every = torch.arange(base.shape[2], device="cpu")
-        scale, softcap = _scale(meeting, cells, arrange, base, every, is_part=False)
-    assert scale is not None
+        scale, softcap = _scale(meeting, cells, arrange, base, every)
     base = _least(base)  # masks and biases are mostly the same for all texts, or all heads
     highest = base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True)
     base = (base - highest.nan_to_num(neginf=0.0)).nan_to_num(nan=-math.inf)
@@ -155,15 +147,13 @@ def _visible(base: Tensor) -> Tensor:
 
 
 def _scale(
-    meeting: Meeting, cells: Cells, arrange: Arrange, base: Tensor, rows: Tensor, is_part: bool
-) -> tuple[Tensor | None, float | None]:
-    """What products are multiplied by, (S, H, n, 1), and the soft cap of the scores.
+    meeting: Meeting, cells: Cells, arrange: Arrange, base: Tensor, rows: Tensor
+) -> tuple[Tensor, float | None]:
+    """What products are multiplied by in some rows, (S, H, n or 1, 1), and the soft cap of scores.
 
-    Args:
-        base: (S, H, n, M), some rows of scores of zero products.
-        rows: which they are.
-        is_part: whether there are others. Then None is given where the scales of these differ.
+    base: (S, H, N, M), scores of zero products.
     """
+    base = base[:, :, rows]
     m = meeting.softmax.product.shape[-2 if cells.is_turned else -1]
     is_odd = arrange((cells.keys % m % 2 == 1).expand(cells.shape))[:, :, rows].to(base.device)
     sees = _visible(base - base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True))
@@ -189,7 +179,7 @@ def _scale(
     scale = torch.where(scale.isnan(), usual, scale)
     if bool(((scale - usual).abs() <= UNIFORM * usual.abs()).all()):
         return usual, softcap
-    return (None if is_part else scale), softcap
+    return scale, softcap
 
 
 def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor) -> Tensor | None:
@@ -200,7 +190,7 @@ def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor) -> Tensor | None:
     if bool((total > 1 - 1e-4).all()):
         return None
     sinks = base.double().logsumexp(-1) + ((1 - total) / total).clamp(min=0.0).log()
-    sinks = sinks.float()
+    sinks = sinks.to(base.dtype)
     is_same = bool((sinks - sinks[:1, :, :1]).abs().nan_to_num(nan=1.0).max() < 1e-5)
     return sinks[0, :, 0] if is_same else sinks
 

@@ -258,8 +258,7 @@ def copied(product: Step) -> tuple[Tensor, Tensor] | None:
 
 def is_softmax_of(view: View) -> bool:
     """Whether the last axis of a view is that of its softmax, whose rows nothing changed."""
-    softmax = view.step.softmax
-    assert softmax is not None
+    softmax = view.step.softmax or view.step
     return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
 
 

@@ -32,6 +32,7 @@ from heedful.recorder.doors.steps import (
     is_softmax_of,
     kind_of,
 )
+from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
@@ -43,6 +44,7 @@ COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still 
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
+NESTED = "nested tensors, whose sequences have no common shape"
 
 
 class Meeting(NamedTuple):
@@ -134,7 +136,7 @@ class Tape(TorchDispatchMode):
     def end(self) -> None:
         """Watch nothing any more: it may still stand in the stack of another thread."""
         self.end_pass()
-        self.is_here = _never
+        self.is_here = lambda: False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -161,11 +163,11 @@ class Tape(TorchDispatchMode):
         return made
 
     def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:
-        """Whether it is of other operations; but for inference mode, torch takes it apart before.
+        """Whether it is of other operations; torch takes most apart, but none of inference tensors.
 
         A linear layer is left whole: its parts may add up in another order.
         """
-        if not (kind.is_composite and torch.is_inference_mode_enabled()):
+        if not kind.is_composite:
             return False
         is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
         return not (is_layer or without_mode.has_own_kernel(function, arguments))
@@ -189,6 +191,8 @@ class Tape(TorchDispatchMode):
         if not steps:
             if name in COPIES and self._is_parameter(tensors[0]):
                 _note(self._copies, made)
+            elif name in SOFTMAXES and made.is_nested:
+                self.miss(self.name(), NESTED)
             elif name in SOFTMAXES and _is_dense(made) and made.ndim > 1:
                 self._begin_at_softmax(function, arguments, made)
             return None
@@ -234,7 +238,8 @@ class Tape(TorchDispatchMode):
         """The step, noted if it is a softmax or an exponential."""
         if name in MAY_BE_ONE:
             step.softmax, step.is_map, step.met = step, name in SOFTMAXES, False
-            self._begun.append((self.name(), step))
+            if "log" not in name:  # as a loss takes it
+                self._begun.append((self.name(), step))
         return step
 
     def _write(
@@ -263,15 +268,9 @@ class Tape(TorchDispatchMode):
     def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function,
-            (None, *arguments[1:]),
-            {},
-            None,
-            tuple(made.shape),
-            made.stride(),
-            made.dtype,
-            is_map=True,
-        )
+            function, (None, *arguments[1:]), {}, None,
+            tuple(made.shape), made.stride(), made.dtype, is_map=True,
+        )  # fmt: skip
         step.softmax = step
         self._keep(made, step)
 
@@ -283,6 +282,12 @@ class Tape(TorchDispatchMode):
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
             return
+        if is_traced():  # copies would stand in the graph
+            self.miss(self.name(), TRACED)
+            return
+        if "out" in keywords:  # what is run again makes a tensor of its own
+            function, keywords = function.overloadpacket.default, {**keywords}
+            del keywords["out"]
         steps = [self._step(one) for one in factors]
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
@@ -291,7 +296,8 @@ class Tape(TorchDispatchMode):
                     step is not None and step.softmax is not step.product for step in steps
                 ]
             if not all(are_weights):
-                self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
+                adds = at == 1 and bool(arguments[0].any())  # something to weights times values
+                self._meet(factors, are_weights.index(True), None if adds else made)
             return
         begun = next((step for step in steps if step is not None), None)
         # a product of two tables may be a linear layer, with a weight that is computed
@@ -368,18 +374,10 @@ class Tape(TorchDispatchMode):
         return _is_dense(tensor) and _is_noted(self._noise, tensor.untyped_storage()._cdata)
 
 
-def adds(at: int, arguments: tuple) -> bool:
-    """Whether a product of two factors, which begin at a place, adds something to them."""
-    return at == 1 and bool(arguments[0].any())
-
-
-def _never() -> bool:
-    return False
-
-
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_torchs = type(tensor) in (Tensor, nn.Parameter)
+    return is_torchs and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:

@@ -96,9 +96,10 @@ class Inputs:
         if len(first) == 3 and first[0] == queries != first[1]:
             return first[1], None  # positions first
         if len(first) == 2 and first[0] == queries:
-            return 1, count  # one text without a batch axis
+            return 1, count if count > 1 else None  # one text without a batch axis
         others = {shape[0] for shape in several} - {1, count}
-        return count, next(iter(others), first[1] if len(first) == 3 else None)
+        other = next(iter(others), first[1] if len(first) == 3 else None)
+        return count, None if other == count else other
 
     @property
     def tells_padding(self) -> bool:

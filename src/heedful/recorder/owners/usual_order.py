@@ -46,6 +46,12 @@ class Order(NamedTuple):
         table = table.reshape(sizes).permute([at for group in groups for at in group])
         return table.reshape([math.prod([sizes[at] for at in group]) for group in groups])
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether texts, parts, heads, queries and keys follow each other in this order."""
+        roles = [role for joined in self.axes for size, role in joined if size > 1]
+        return roles == sorted(roles, key=(TEXTS, PARTS, HEADS, QUERIES, KEYS).index)
+
     def count(self, wanted: str) -> int:
         """How many texts, parts, heads, queries or keys there are."""
         return math.prod([size for joined in self.axes for size, role in joined if role == wanted])
