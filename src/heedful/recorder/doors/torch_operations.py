@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from heedful.recorder.doors import by_hand, encoder_layers, sdpa
+from heedful.recorder.doors import by_hand, encoder_layers, sdpa, transformers_interface
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.doors.tape import Meeting, Tape
 from heedful.recorder.hooks import Hook
