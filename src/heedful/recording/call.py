@@ -169,14 +169,10 @@ class Call(Rows):
     ) -> Tensor:
         """log Σₘ exp(score) of each query, NaN where it sees nothing.
 
-        The model's own kernel told it, or it is computed now, once: with it, any part of the map
+        The model's own kernel gave it, or it is computed now, once: with it, any part of the map
         costs its own cells alone. Where a model hides all keys of a row by large numbers, it is
-        that of scores which make the same weights.
-
-        Args:
-            head: as in `weights`.
-            progress: is told of the share that is done, 0 to 1, where it is computed.
-            queries: of which, a slice without a step; default all.
+        that of scores which make the same weights. `queries` is a slice without a step; `progress`
+        is told of the share that is done, 0 to 1.
         """
         rows = range(self.shape[1])[region("queries", queries)]
         found = self._row_sums(self._heads(head), rows, progress)
@@ -236,7 +232,6 @@ class Call(Rows):
 
         Args:
             size: how many rows and columns of cells there may be.
-            head: as in `weights`.
             queries, keys: the region, slices without a step; default all.
             reduce: "mean" or "max" of the weights in a cell; hidden ones count as 0.
             progress: is told of the share that is done, 0 to 1.
@@ -321,14 +316,9 @@ class Call(Rows):
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
         """For each head, the mean over the queries of every statistic of a row, and `received`.
 
-        "self", "previous" and "sink" are means over the queries that have a choice, as `diagonal`
-        and `sink` are, and the scores of `Recording.heads`; "self", "previous" and "distance" are
-        NaN in cross-attention.
-
-        One pass over every row of the map; kept, so that asking again costs nothing.
-
-        Args:
-            progress: is told of the share that is done, 0 to 1, as the pass goes on.
+        "self", "previous" and "sink" are the scores of `Recording.heads`; "self", "previous" and
+        "distance" are NaN in cross-attention. One pass over every row of the map, which is kept;
+        `progress` is told of the share that is done, 0 to 1.
         """
         if "summary" not in self._kept:
             rows = {

@@ -84,11 +84,7 @@ class Capture:
         return range(self.first, self.first + len(self.query) // self.parts)
 
     def row(self, text: int, part: int = 0) -> int:
-        """The number of a sequence among those of this call.
-
-        Raises:
-            IndexError: the call does not have it.
-        """
+        """The number of a sequence in this call; raises an IndexError where it has none."""
         if text not in self.own_texts or not 0 <= part < self.parts:
             raise IndexError(f"part {part} of text {text} in {self.name}")
         return (text - self.first) * self.parts + part
@@ -214,11 +210,7 @@ def room(kind: torch.dtype) -> float:
 
 
 def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int = 0) -> Capture:
-    """A call of which only the map (S, H, N, M) is known.
-
-    Raises:
-        ArgumentError: weights below 0, or rows that sum to more than one.
-    """
+    """A call of which only the map (S, H, N, M) is known; errors as `from_attentions`."""
     total = weights.detach().float().sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room(weights.dtype)).all()):
         raise ArgumentError(

@@ -71,14 +71,9 @@ def certify(
 ) -> tuple[Check, bool]:
     """Compare rows recomputed from what is kept with the output that the model really used.
 
-    Args:
-        causes: what is kept of each sequence, so that padding left out, a mask taken for a
-            structure and a narrower type are all part of what is proved.
-        tokens: the real tokens of each sequence.
-        evidence: the values (B, G, M, r) and the output (B, H, n, v) of the same heads.
-
-    Returns:
-        the check, and whether the log-sum-exps that a kernel gave are those of the rows.
+    `causes` is what is kept of each sequence, so that padding left out, a mask taken for a
+    structure and a narrower type are all part of what is proved. With the check, whether the
+    log-sum-exps that a kernel gave are those of the rows.
     """
     evidence = evidence.projected()
     values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
@@ -121,10 +116,7 @@ def _compared(
     evidence: Evidence,
     tolerance: float,
 ) -> tuple[Compared | None, bool]:
-    """Compare sampled rows of some sequences; None where no query sees anything.
-
-    With it, whether the log-sum-exps of these rows are those that a kernel gave.
-    """
+    """Compare sampled rows of some sequences; and whether a kernel's log-sum-exps are theirs."""
     queries, keys, _ = group.tokens
     is_real = torch.isin(rows, queries)
     places = torch.searchsorted(queries, rows[is_real])
@@ -151,12 +143,9 @@ def compare(
     map_: Tensor, value: Tensor, used: Tensor, blind: Tensor, kinds: frozenset[torch.dtype],
     tolerance: float,
 ) -> Compared | None:  # fmt: skip
-    """Compare weights times values with what the output has; None where all rows are blind.
+    """Compare weights (H, n, M) times values (G, M, r) with an output; None if all rows are blind.
 
-    Args:
-        map_, value, used: (H, n, M), (G, M, r) and (H, n, r), the output.
-        blind: (H, n), rows that see nothing: their output differs from kernel to kernel.
-        kinds, tolerance: the types that rounding is of, and what it explains.
+    `blind` (H, n) are rows that see nothing, whose output differs from kernel to kernel.
     """
     if bool(blind.all()):
         return None
@@ -216,7 +205,7 @@ def _weighed(map_: Tensor, value: Tensor) -> Tensor:
 def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
     """Whether log-sum-exps that a kernel gave are those of rows, where these see something.
 
-    With no regard to how torch is set to round now: when rows are compared later, it may not be.
+    Not as torch is set to round now: when rows are compared later, it may be set otherwise.
     """
     given = given.to(sums)
     is_near = (sums - given).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)

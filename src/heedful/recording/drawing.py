@@ -103,12 +103,7 @@ def picture(
 
 
 def _wanted(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
-    """The calls that are drawn.
-
-    Raises:
-        ArgumentError: a layer, part or pass that none has.
-        RunError: no call.
-    """
+    """The calls that are drawn."""
     if not calls:
         raise nothing_recorded()
     wanted = [call for call in calls if all(call.shape[1:])]
@@ -284,8 +279,7 @@ def patch_grid(call: Call) -> list[str] | None:
     """The names of an image's patches, where the call's tokens have none and are so many.
 
     A square number of tokens, or one or two more (a class token, and that of distillation), that
-    look at each other and have no ids, in a model whose texts would have them or whose name says
-    that it sees.
+    look at each other, in a model whose texts would have ids or whose name says that it sees.
     """
     from heedful.pictures.names import patches
 

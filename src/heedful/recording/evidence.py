@@ -1,14 +1,12 @@
 """What is kept of a call's values and output until the call is checked.
 
-The check compares weights times values with the output on a few rows. These rows of the output are
-kept, and the values projected on a few fixed directions: weights times projected values are the
-projected output. Two products that differ are equal in r random directions with a probability of at
-most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). So
-until it is checked a call keeps r numbers for each key, where its values have v, and a forward pass
-does not wait for checks. Small values on a CPU are copied as they are, which is faster.
+The check compares weights times values with the output on a few rows, both projected on r fixed
+directions, so that a call keeps r numbers for each key and a forward pass does not wait for checks.
+Two products that differ are equal in r random directions with a probability of at most 2^-r
+(Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). Small values on a
+CPU are copied as they are, which is faster.
 
 Leading axes are those of the call: (B, H) of a call with four axes, (b,) of a product by hand.
-N queries, M keys, r directions.
 """
 
 from __future__ import annotations
@@ -45,9 +43,8 @@ class Evidence:
     rows: (n,), the indices of the queries that are compared.
     values: (…, M, r), projected, or (…, M, v) where `is_whole` or `is_to_be_projected`.
     outputs: (…, n, v), the output in these rows.
-    is_whole: whether values are unprojected, since a kernel did more after attention, or since some
-        are not finite, which would hide the others in every direction.
-    is_to_be_projected: whether they are copies of small ones, not looked at yet.
+    is_whole: whether values are unprojected, as a kernel did more after attention, or some are not
+        finite. is_to_be_projected: whether they are copies of small ones, not looked at yet.
     sums: (B, H, N), the log-sum-exps that a kernel gave, which the call keeps if they agree.
     finish: what a kernel did after attention to give the output.
     """
@@ -99,11 +96,9 @@ def evidence_of(
 ) -> Evidence:
     """What is kept of values (…, M, v) and an output (…, N, v) until a call is checked.
 
-    Args:
-        value, output: None where they are not known.
-        kinds: the types of query and keys, as they were and as they are kept.
-        why: why nothing can be compared.
-        finish: what a kernel did after attention; then the output is (B, 1, N, D).
+    `kinds` are the types of query and keys, as they were and as they are kept; `why` says why
+    nothing can be compared; `finish` is what a kernel did after attention: then the output is (B,
+    1, N, D).
 
     Raises:
         TypeError: an output that cannot be weights times these values.

@@ -138,11 +138,7 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
 
 @torch.inference_mode(False)  # later, somebody may write into what was read
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
-    """Read what `save` wrote.
-
-    Raises:
-        RunError: a file that is missing, damaged, newer than this version, or no recording.
-    """
+    """Read what `save` wrote; raises as `heedful.load`."""
     if path.is_dir():
         is_model = (path / "config.json").is_file()
         cause = "a model, which heedful.load_model or heedful.open opens" if is_model else None

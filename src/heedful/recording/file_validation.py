@@ -22,11 +22,7 @@ CALL_KINDS = ("self", "causal", "cross")
 
 
 def check(capture: Capture) -> None:
-    """Check a call that was read; of its tensors only the indices of real tokens are read.
-
-    Raises:
-        ValueError: with what does not fit.
-    """
+    """Check a call that was read, but for its numbers; a ValueError says what is wrong."""
     of = f" of call {capture.name!r}"
     checked, (word, why) = capture.check, capture.layout
     numbers = (capture.index, capture.pass_index, checked.rows)
@@ -68,11 +64,7 @@ def check(capture: Capture) -> None:
 
 
 def check_images(images: Images) -> None:
-    """Check what a file says of images; of their pixels only the shape is looked at.
-
-    Raises:
-        ValueError: with what does not fit.
-    """
+    """Check what a file says of images, but for their pixels; a ValueError says what is wrong."""
     for pixels in images.pixels:
         height, width, channels = pixels.shape
         is_size = _is_size(height) and _is_size(width) and max(height, width) <= LONGEST

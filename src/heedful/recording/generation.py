@@ -1,13 +1,11 @@
 """Puts the passes of a generation together: every token × all keys up to it, for each layer.
 
 A model that generates calls attention once for the prompt and once for each new token, with a
-cache that holds the keys so far. The keys of all passes are put in their places again, whether the
-cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
-A token that no query may see is padding, and is left out. Rows of what is put together are
-compared with the same rows of their own passes. Only a bias of positions (T5), and a mask that is
-neither causal nor a window, are put together as a whole map.
-
-T tokens in all, H query heads.
+cache that grows with them, was made at full length beforehand (static) or forgets old keys
+(sliding). The keys of all passes are put in their places again. A token that no query may see is
+padding, and is left out. Rows of the whole are compared with the same rows of their own passes.
+Only a bias of positions (T5), and a mask that is neither causal nor a window, are put together as a
+whole map. T tokens in all, H query heads.
 """
 
 from __future__ import annotations
@@ -124,10 +122,7 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
 
 
 def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
-    """Queries of one pass after the other, each with all keys, which have to be the same ones.
-
-    Keys that no query of any pass may see are padding.
-    """
+    """Queries of all passes, each with the same keys; those that no query sees are padding."""
     parts, done, first = [], 0, passes[0].real(sequence)
     tables = [table for capture in passes for _, table in allowed_rows(capture, sequence)]
     if any(not torch.equal(capture.real(sequence).keys, first.keys) for capture in passes):
@@ -285,11 +280,7 @@ def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor |
 
 
 def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
-    """Compare some rows of what was put together with the same rows of their own passes.
-
-    Raises:
-        RunError: they differ by more than rounding.
-    """
+    """Compare some rows of what was put together with the same rows of their own passes."""
     rows = sampled(plan.shape[0])
     for of, part in zip(causes, plan.parts, strict=True):
         here = torch.isin(part.queries, rows)

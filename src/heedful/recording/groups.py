@@ -44,13 +44,7 @@ def groups_of(causes: Iterable[Causes], tokens: Sequence[RealTokens]) -> Iterato
 
 
 def tables_of(mask: Mask) -> list[Tensor]:
-    """The tensors that a mask of `ops.masks` consists of.
-
-    >>> from heedful.ops.masks import Causal, Dense
-    >>> tables_of(Dense(torch.ones(2, 2) > 0) & Causal())
-    [tensor([[True, True],
-            [True, True]])]
-    """
+    """The tensors that a mask of `ops.masks` consists of."""
     if isinstance(mask, Combined):
         return [table for part in mask.parts for table in tables_of(part)]
     return [value for value in vars(mask).values() if isinstance(value, Tensor)]

@@ -1,9 +1,8 @@
 """A generation while it is made: the causes of each pass are appended to those before.
 
 A causal row never changes once it is written, so that the first T tokens are the same recording
-whatever comes after them: `Growing.recording(T)` is what one full pass over them would have given.
-Nothing of N × M is kept, and no pass once its rows are taken. Views of what was kept stay what they
-are, when more is appended.
+whatever comes after them. Nothing of N × M is kept, and no pass once its rows are taken; views of
+what was kept stay what they are.
 
 H query heads, G key heads, n queries of a pass, M keys, T tokens so far.
 """
@@ -206,11 +205,7 @@ class _Growth:
         )  # fmt: skip
 
     def _fit(self, capture: Capture, done: int) -> None:
-        """See that the rows of a pass have the mask of the whole; a window shows when it is full.
-
-        Raises:
-            RunError: neither causal nor a window.
-        """
+        """See that a pass has the mask of the whole; a window shows when it is full."""
         _, H, n, _ = capture.query.shape
         start = 0 if self._crosses else done + n - capture.key.shape[2]
         if not start and capture.tokens[0].mask == self._mask:
@@ -242,11 +237,7 @@ class _Growth:
 
 
 def _check_form(capture: Capture, fits: bool = True) -> None:
-    """Refuse what cannot be appended.
-
-    Raises:
-        RunError: a batch, padding, a bias of queries and keys, or another kind of call.
-    """
+    """Refuse a batch, padding, a bias of queries and keys, or another kind of call."""
     real, sinks, (B, H, n, _) = capture.tokens[0], capture.sinks, capture.query.shape
     whole = len(real.queries) == n and len(real.keys) == capture.key.shape[2]
     adds_nothing = True  # a bias may be the mask again: zero wherever it lets a key be seen

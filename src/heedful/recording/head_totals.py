@@ -1,9 +1,8 @@
 """The heads of a model over many texts: each score is a mean over the queries of all of them.
 
-It is what one pass over all these queries would give, and not the mean of the texts' own means: a
-text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so that
-neither the order of the texts nor who read which changes a bit. Nothing of a text is kept but that.
-"""  # noqa: E501
+A text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so
+that neither the order of the texts nor who read which changes a bit.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +43,7 @@ class CallTotal:
     totals: ScoreTotals | None
 
     def plus(self, other: CallTotal) -> CallTotal:
-        """Both together.
-
-        Raises:
-            RunError: they are not of the same heads.
-        """
+        """Both together; raises a RunError where they are not of the same heads."""
         if self.heads != other.heads:
             raise RunError(
                 f"{self.name} has {len(self.heads)} heads on one text and {len(other.heads)} on "
@@ -97,7 +92,7 @@ class HeadTotals:
 
         Args:
             recording: of the same model as the others.
-            number: its own among all, by which what is told of several is told of the first.
+            number: its own among all; the first one that has a call says what it is.
             name: what it is of, for the reason why a call is refuted.
             progress: is told of the share that is done, 0 to 1.
 

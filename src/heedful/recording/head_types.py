@@ -1,9 +1,8 @@
 """Computes the scores of heads, what chance gives in their place, and on how many queries they rest.
 
-Chance is the expectation of a score where each row keeps its weights, but shuffles its keys among
-those that the mask allows. A score that adds up weights has it from a row that spreads what it has
-evenly: so chance is the same statistic of a map of equal scores under the same mask. That depends on
-the mask alone, and is computed for one head, once for all layers that share the mask.
+Chance is the expectation of a score where each row shuffles its weights among the keys that the
+mask allows. Of a score that adds up weights it is the score of a map of equal weights under the same
+mask, which is computed for one head, once for all layers that share the mask.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -122,8 +121,7 @@ class Gathering:
     """What the scores of a call's heads rest on, gathered run of rows by run of rows.
 
     Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
-    can tell, as in a text where no token comes twice, and where places count but queries and keys
-    have none in common, as in cross-attention.
+    can tell, as where no token comes twice, or where queries and keys have no places in common.
 
     Args:
         call: whose heads.
@@ -192,11 +190,7 @@ def evidence(
 
 
 def ids_of(call: Call) -> Tensor:
-    """The tokens of the keys.
-
-    Raises:
-        RunError: a call whose tokens are not known.
-    """
+    """The tokens of the keys; raises a RunError where they are not known."""
     if call.ids is None:
         raise RunError(
             f"no tokens of {call.name}",

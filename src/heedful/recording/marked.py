@@ -1,10 +1,9 @@
 """Segments as they are told, by tokens or by a text that occurs, as a boolean for each token.
 
 Of tokens only the labels are known (`·` for a space, `##` within a word), so a text is found by its
-letters: white space, the signs that tokenizers write for it, and # count neither in the text nor in
-the labels. Where it occurs nowhere so, capitals and accents do not count either, for tokenizers
-that leave them out. A token is in the segment if the first of its letters is in the text; one of
-white space alone, if it stands between two that are.
+letters, without white space, the signs that tokenizers write for it, and #; where it occurs nowhere
+so, also without capitals and accents. A token is in the segment if the first of its letters is in
+the text; one of white space alone, if it stands between two that are.
 """
 
 from __future__ import annotations

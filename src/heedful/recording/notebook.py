@@ -1,7 +1,6 @@
 """How calls show themselves in a notebook: a table with a small picture of each head.
 
-What that costs has an end, in time and in bytes, whatever was recorded: of a long map a few rows
-are looked at, and what is left out is said.
+What that costs has an end, in time and in bytes: of a long map a few rows are looked at.
 """
 
 from __future__ import annotations
@@ -29,14 +28,7 @@ COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "layout
 
 
 def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
-    """The calls as a table.
-
-    Args:
-        calls: of one sequence.
-        name: what they are together.
-        one: the Python that gives one of them, such as `recording[3]`.
-        notes: what else is to be said.
-    """
+    """Calls of a sequence as a table; `name` is what they are, `one` the Python that gives one."""
     shown = calls[:ROWS]
     side = _side(sum(call.shape[0] for call in shown))
     left, said = SCORES, [*notes, *guesses(shown)]

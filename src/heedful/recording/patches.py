@@ -1,8 +1,7 @@
 """How a model cuts an image into patches: told by its own configuration, else by sizes.
 
-An image of h × w pixels is cut into rows × columns of patches, which are read row by row. Before
-them may stand tokens of no patch: a class token, a distillation token, registers. A `Picture` is
-such an image with its patches as the tokens of a call.
+Patches are read row by row. Before them may stand tokens of no patch: a class token, a distillation
+token, registers. A `Picture` is such an image with its patches as the tokens of a call.
 """
 
 from __future__ import annotations

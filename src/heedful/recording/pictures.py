@@ -1,9 +1,7 @@
 """The images that calls attend over: which token of an axis is which patch.
 
-An axis of a call has tokens of a text, or a picture. A recording keeps the images as the model saw
-them, one for each sequence of the batch, and how the model cuts them; which axes have which
-follows from the modules' names and from lengths that fit exactly. Where nothing fits there is no
-picture.
+A recording keeps the images as the model saw them, one for each text of the batch, and how the
+model cuts them; which axes have which follows from the modules' names and from lengths that fit.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ class Images:
     """The images of a recording, one for each text of the batch, and how they are cut.
 
     seen: height and width that the model was given, where that is known.
-    intact: raises where the file that they were read from is damaged.
     """
 
     pixels: list[Tensor] = field(default_factory=list)

@@ -197,11 +197,7 @@ class Recording(Sequence):
         return captures
 
     def name_tokens(self) -> None:
-        """Give every id that was recorded its name, where a tokenizer was given.
-
-        Raises:
-            ArgumentError: the tokenizer gave something else than a name for each.
-        """
+        """Give every id that was recorded its name, where a tokenizer was given."""
         learn(self._texts, self._captures)
 
     def miss(self, name: str, error: Exception) -> None:

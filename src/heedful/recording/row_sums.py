@@ -1,7 +1,7 @@
 """The log-sum-exp of each row of a call: the kernel's own, or what was computed since, once.
 
-What is known is compared with what is computed later, so that a fault in a row that no sample saw
-is found as soon as anybody looks at that row whole.
+What is known is compared with what is computed later: a fault in a row that no sample saw is found
+as soon as anybody looks at that row whole.
 """
 
 from __future__ import annotations

@@ -76,10 +76,7 @@ class Rows:
     ) -> list[Any]:
         """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
 
-        Args:
-            statistics: fresh ones of `heedful.ops.statistics`.
-            heads: of which heads, by their places in this call.
-            within: of which queries, a range; default all.
+        `heads` are places in this call, `within` a range of queries; default all.
 
         Raises:
             RunError: the call is refuted, or is so by what was found.

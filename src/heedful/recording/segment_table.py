@@ -136,9 +136,9 @@ def cells(rows: Rows) -> Cells:
     firsts = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
     where, lines = _where(firsts), []
     for i, group in enumerate(groups.values()):
-        place = [column[i] for column in where.values()]
+        words = [column[i] for column in where.values()]
         shares = [_share(group.get(name)) for name in to]
-        lines.append([*place, *shares, f"{firsts[i][1].queries:,}"])
+        lines.append([*words, *shares, f"{firsts[i][1].queries:,}"])
     titles = [*where, *to, "queries"]
     return Cells(titles, lines, _chance(rows, to, len(where)), range(len(where), len(titles)))
 

@@ -61,11 +61,7 @@ def read_by(calls: list[Call], sides: Sides) -> list[Read]:
 def marks_of(
     calls: list[Call], sides: Sides, told: Told, target: Told | None = None
 ) -> dict[bool, dict[str, Tensor]]:
-    """Which tokens are in which segment, of each text that there is: True is what is written.
-
-    Raises:
-        ArgumentError: segments that are not of the text, as `Sequence.segments` says.
-    """
+    """Which tokens are in which segment, of each text that there is: True is what is written."""
     segments = {False: told, True: target or {}}
     return {
         writes: marked(segments[writes], text.length, text.labels)
@@ -159,10 +155,7 @@ def _axes(call: Call, sides: Sides) -> list[tuple[bool | None, Text]]:
 
 
 def _texts(calls: list[Call], sides: Sides) -> dict[bool, Text]:
-    """What the model reads, and what it writes, as far as there are calls of it.
-
-    The longest text of each side; where a call knows its ids, the longest of those.
-    """
+    """The longest text that is read, and that is written; of those with ids, where any has them."""
     axes = [axis for call in calls for axis in _axes(call, sides)]
     texts = {writes: [text for side, text in axes if side is writes] for writes in (False, True)}
     return {
