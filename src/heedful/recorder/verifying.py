@@ -67,6 +67,7 @@ def verify(
         probed, dim = _best(probing, _counts(of_model, runs.first))
         for seen, capture, tells in zip(runs.first, captures, probed, strict=True):
             _apply(recording, settling, seen, capture, tells, has_ids=dim == 0)
+    progress(1.0)
 
 
 class _Runs:
