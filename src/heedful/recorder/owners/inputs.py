@@ -99,7 +99,7 @@ class Inputs:
             return 1, count if count > 1 else None  # one text without a batch axis
         others = {shape[0] for shape in several} - {1, count}
         other = next(iter(others), first[1] if len(first) == 3 else None)
-        return count, None if other == count else other
+        return count, None if other in (1, count) else other
 
     @property
     def tells_padding(self) -> bool:
