@@ -341,14 +341,18 @@ def test_everything_is_put_back_as_it_was(fails):
     assert torch.equal(model.generator.get_state(), drawn[1])
     assert torch.is_grad_enabled()
     assert shares == sorted(shares)
-    assert (recording[0].layout, shares[-1] == 1) == (("usual", False) if fails else ("verified", True))
+    assert (recording[0].layout, shares[-1] == 1) == (
+        ("usual", False) if fails else ("verified", True)
+    )
 
 
 class Draws(Attend):
     """Draws by a generator that nobody can put back."""
 
     def forward(self, x):
-        return super().forward(x + torch.randn(E, generator=torch.Generator().manual_seed(self.seed())))
+        return super().forward(
+            x + torch.randn(E, generator=torch.Generator().manual_seed(self.seed()))
+        )
 
     def seed(self):
         self.passes = getattr(self, "passes", 0) + 1
