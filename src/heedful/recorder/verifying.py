@@ -147,8 +147,9 @@ def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     shapes = [shape for shape in inputs.shapes.values() if shape]
     queries = dict.fromkeys(call.observed.query.shape[-2] for call in calls)
     counts = dict.fromkeys(count for length in queries for count in inputs.texts(length) if count)
+    several = [shape for shape in shapes if len(shape) > 1]
     pairs = [(count, dim) for count in counts for dim in (0, 1)
-             if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)]  # fmt: skip
+             if any(shape[dim] == count for shape in several)]  # fmt: skip
     return pairs or [(next(iter(counts), 1), 0)]
 
 
@@ -222,7 +223,8 @@ def _apply(
         return
     cells, order, why = cells_of_call(seen.observed), probed.order, probed.why
     if order is not None and not _fits(order, cells, seen.widths):
-        order, why = None, f"{order.count(HEADS)} heads do not fit the widths of the module"
+        why = f"{order.count(HEADS)} heads do not fit the widths of the module"
+        order = None
     if order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
