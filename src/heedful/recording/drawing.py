@@ -56,15 +56,9 @@ class Lines(NamedTuple):
 
 
 def picture(
-    calls: Sequence[Call],
-    chosen: Chosen,
-    *,
-    reduce: str = "max",
-    notes: Sequence[str] = (),
-    size: float | None = None,
-    progress: Tell = lambda share: None,
-    **look: Any,
-) -> Figure:
+    calls: Sequence[Call], chosen: Chosen, *, reduce: str = "max", notes: Sequence[str] = (),
+    size: float | None = None, progress: Tell = lambda share: None, **look: Any,
+) -> Figure:  # fmt: skip
     """The figure of these calls.
 
     They are those of one sequence, of which `chosen` says which are drawn. `notes` stand beneath;
@@ -219,9 +213,8 @@ def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
     N, M = call.shape[1:]
 
     def of(head: int | None) -> Tensor:
-        if max(N, M) <= most:
-            return call.weights(head)
-        return call.heatmap(most, head=head, reduce=reduce)
+        is_small = max(N, M) <= most
+        return call.weights(head) if is_small else call.heatmap(most, head=head, reduce=reduce)
 
     # all at once cost less than each by itself
     weights = of(None) if drawn == call.heads else torch.stack([of(head) for head in drawn])

@@ -27,7 +27,7 @@ from heedful.recording.progress import Tell
 from heedful.recording.proof import LAYOUTS, proof_of
 from heedful.recording.sequence import Sequence, Sequences, call_of, has_part
 from heedful.recording.spill import Spill
-from heedful.recording.texts import Texts, check_texts, learn
+from heedful.recording.texts import Texts, check_texts
 from heedful.token_names import Naming
 
 
@@ -196,10 +196,6 @@ class Recording(Sequence):
             kept.clear()
         return captures
 
-    def name_tokens(self) -> None:
-        """Give every id that was recorded its name, where a tokenizer was given."""
-        learn(self._texts, self._captures)
-
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
         if name not in self._missed:
@@ -296,7 +292,11 @@ class Recording(Sequence):
 
         Of a batch of which some sequence is refuted, the call is.
         """
-        return [(capture.name, _certified(capture)) for capture in self._captures]
+        checks = []
+        for capture in self._captures:
+            word, why = proof_of(capture.check, next(iter(capture.against.values()), ""))
+            checks.append((capture.name, replace(capture.check, proof=word, why=why)))
+        return checks
 
 
 def _reason(error: Exception) -> str:
@@ -313,12 +313,6 @@ def _users_line() -> int:
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in libraries:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _certified(capture: Capture) -> Check:
-    against = next(iter(capture.against.values()), "")
-    word, why = proof_of(capture.check, against)
-    return replace(capture.check, proof=word, why=why)
 
 
 def _not_recorded(*given: Any) -> Any:

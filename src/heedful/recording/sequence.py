@@ -239,20 +239,12 @@ class Sequence:
         return of_calls(self._as_one(None)[0], self.sides, segments, target, progress)
 
     def plot(
-        self,
-        *,
-        layers: Iterable[int] | int | None = None,
-        heads: Iterable[int] | int | None = None,
-        part: str | None = None,
-        pass_index: int | None = None,
-        title: str | None = None,
-        scale: str | None = None,
-        highest: float | None = None,
-        size: float | None = None,
-        values: bool | None = None,
-        reduce: str = "max",
-        progress: Tell = lambda share: None,
-    ) -> Figure:
+        self, *, layers: Iterable[int] | int | None = None,
+        heads: Iterable[int] | int | None = None, part: str | None = None,
+        pass_index: int | None = None, title: str | None = None, scale: str | None = None,
+        highest: float | None = None, size: float | None = None, values: bool | None = None,
+        reduce: str = "max", progress: Tell = lambda share: None,
+    ) -> Figure:  # fmt: skip
         """Its maps as a picture: a line is a layer, a column a head; rows are queries.
 
         What is masked is striped. A map of more than a few hundred tokens is pooled to the room
