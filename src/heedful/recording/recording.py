@@ -35,14 +35,9 @@ class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
     def __init__(
-        self,
-        captures: list[Capture] | None = None,
-        *,
-        budget: int | None = None,
-        naming: Naming | None = None,
-        texts: Texts | None = None,
-        images: Images | None = None,
-    ) -> None:
+        self, captures: list[Capture] | None = None, *, budget: int | None = None,
+        naming: Naming | None = None, texts: Texts | None = None, images: Images | None = None,
+    ) -> None:  # fmt: skip
         self._settled = [] if captures is None else captures
         self._pending: list[Any] = []  # what was seen, and is no `Capture` yet
         super().__init__(self._settled, 0, texts or Texts(naming=naming), images)
@@ -84,13 +79,9 @@ class Recording(Sequence):
         return self._images.pixels or None
 
     def set_images(
-        self,
-        images: list[Any],
-        *,
-        patches: tuple[int, int] | None = None,
-        before: int | Iterable[str] | None = None,
-        processor: Any = None,
-    ) -> None:
+        self, images: list[Any], *, patches: tuple[int, int] | None = None,
+        before: int | Iterable[str] | None = None, processor: Any = None,
+    ) -> None:  # fmt: skip
         """Lay images under the calls that attend over them: `call.key_picture`, `query_picture`.
 
         Args:
@@ -133,10 +124,6 @@ class Recording(Sequence):
         """Modules whose attention was not recorded, and why."""
         self._settle()
         return self._missed
-
-    @missed.setter
-    def missed(self, missed: dict[str, str]) -> None:
-        self._missed = missed
 
     @property
     def _own(self) -> list[Capture]:
@@ -331,7 +318,7 @@ def load(path: str | Path) -> Recording:
     """
     captures, texts, missed, images = file.load(path_of(path))
     recording = Recording(captures, texts=texts, images=images)
-    recording.missed |= missed
+    recording.missed.update(missed)
     return recording
 
 
