@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,15 +57,9 @@ class Lines(NamedTuple):
 
 
 def picture(
-    calls: Sequence[Call],
-    chosen: Chosen,
-    *,
-    reduce: str = "max",
-    notes: Sequence[str] = (),
-    size: float | None = None,
-    progress: Tell = lambda share: None,
-    **look: Any,
-) -> Figure:
+    calls: Sequence[Call], chosen: Chosen, *, reduce: str = "max", notes: Sequence[str] = (),
+    size: float | None = None, progress: Tell = lambda share: None, **look: Any,
+) -> Figure:  # fmt: skip
     """The figure of these calls.
 
     They are those of one sequence, of which `chosen` says which are drawn. `notes` stand beneath;
@@ -95,9 +90,8 @@ def picture(
             remarks.append(f"pooled: a cell is the {word} of {queries} × {keys} weights (queries × "
                            f"keys) of a map of {N:,} × {M:,}")  # fmt: skip
         elif not group.part and patch_grid(group.calls[0]):
-            remarks.append(
-                f"{N:,} tokens without text, as many as an image's patches, named as those"
-            )
+            tokens = f"{N:,} tokens without text"
+            remarks.append(f"{tokens}, as many as an image's patches, named as those")
     remarks += [in_words(wanted), *guesses(wanted)]
     return layers.draw(blocks, size=size, notes=list(dict.fromkeys(remarks)), **look)
 
@@ -192,13 +186,9 @@ def _grouped(calls: list[Call], every: Sequence[Call], heads: list[int] | None) 
 
 def _tower(calls: list[Call]) -> str:
     """What the names of modules have in common, up to a point."""
-    words = [call.name.split(".") for call in calls]
-    same = []
-    for column in zip(*words, strict=False):
-        if len(set(column)) > 1 or column[0].isdecimal():
-            break
-        same.append(column[0])
-    return ".".join(same) or calls[0].name
+    columns = zip(*(call.name.split(".") for call in calls), strict=False)
+    same = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
+    return ".".join(words[0] for words in same) or calls[0].name
 
 
 def _names(calls: list[Call]) -> list[str]:
@@ -219,9 +209,8 @@ def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
     N, M = call.shape[1:]
 
     def of(head: int | None) -> Tensor:
-        if max(N, M) <= most:
-            return call.weights(head)
-        return call.heatmap(most, head=head, reduce=reduce)
+        is_small = max(N, M) <= most
+        return call.weights(head) if is_small else call.heatmap(most, head=head, reduce=reduce)
 
     # all at once cost less than each by itself
     weights = of(None) if drawn == call.heads else torch.stack([of(head) for head in drawn])
@@ -296,11 +285,7 @@ def patch_grid(call: Call) -> list[str] | None:
 
 
 def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
-    """One head's scores before and after the mask, (N, M) each; −inf where it hides.
-
-    Raises:
-        ArgumentError: a map that is too large for a picture of each cell, or one without a mask.
-    """
+    """One head's scores before and after the mask, (N, M) each; −inf where it hides."""
     N, M = call.shape[1:]
     if max(N, M) > CELLS:
         raise ArgumentError(

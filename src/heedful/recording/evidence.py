@@ -66,12 +66,10 @@ class Evidence:
             return self
         values = projected(self.values)
         is_whole = not are_finite(values)
+        tolerance = max(self.tolerance, worst_tolerance(self.kinds, values.device))
+        values = self.values if is_whole else values
         return replace(
-            self,
-            values=self.values if is_whole else values,
-            is_whole=is_whole,
-            is_to_be_projected=False,
-            tolerance=max(self.tolerance, worst_tolerance(self.kinds, values.device)),
+            self, values=values, is_whole=is_whole, is_to_be_projected=False, tolerance=tolerance
         )
 
     def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
@@ -81,24 +79,18 @@ class Evidence:
         wanted = torch.tensor(heads, device="cpu")
         shared = wanted // (count // self.values.shape[1])
         sums = None if self.sums is None else self.sums[:, wanted]
-        return replace(
-            self, values=self.values[:, shared], outputs=self.outputs[:, wanted], sums=sums
-        )
+        values, outputs = self.values[:, shared], self.outputs[:, wanted]
+        return replace(self, values=values, outputs=outputs, sums=sums)
 
 
 def evidence_of(
-    value: Tensor | None,
-    output: Tensor | None,
-    kinds: Iterable[torch.dtype],
-    *,
-    why: str = "",
+    value: Tensor | None, output: Tensor | None, kinds: Iterable[torch.dtype], *, why: str = "",
     finish: Finish | None = None,
-) -> Evidence:
+) -> Evidence:  # fmt: skip
     """What is kept of values (…, M, v) and an output (…, N, v) until a call is checked.
 
     `kinds` are the types of query and keys, as they were and as they are kept; `why` says why
-    nothing can be compared; `finish` is what a kernel did after attention: then the output is (B,
-    1, N, D).
+    nothing can be compared. With `finish`, what a kernel did next, the output is (B, 1, N, D).
 
     Raises:
         TypeError: an output that cannot be weights times these values.
@@ -117,10 +109,10 @@ def evidence_of(
     # to look at values keeps nobody waiting on a CPU; on a GPU the check looks, later
     if value.is_cpu and value.nbytes <= SMALL:
         return replace(evidence, values=value.clone(), is_to_be_projected=True)
-    made = projected(value)
-    if value.is_cpu and not are_finite(made):
+    values = projected(value)
+    if value.is_cpu and not are_finite(values):
         return replace(evidence, values=value.clone(), is_whole=True)
-    return replace(evidence, values=made)
+    return replace(evidence, values=values)
 
 
 def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:

@@ -53,12 +53,9 @@ DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeEr
 
 
 def save(
-    captures: list[Capture],
-    path: Path,
-    texts: Texts,
-    missed: Mapping[str, str] | None = None,
+    captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None,
     images: Images | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
     images = images or Images()
     with saving(path):
@@ -89,24 +86,19 @@ def _texts_from_data(about: dict[str, Any]) -> Texts:
         raise ValueError("the names of tokens")
     if unknown is not None and not is_whole(unknown):
         raise ValueError("the id of unknown words")
-    return Texts(
-        texts_of(about["tokens"]),
-        texts_of(about["written"]),
-        names={int(number): name for number, name in names.items()},
-        unknown=unknown,
-    )
+    names = {int(number): name for number, name in names.items()}
+    read, written = texts_of(about["tokens"]), texts_of(about["written"])
+    return Texts(read, written, names=names, unknown=unknown)
 
 
 def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
     described = about["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
-    patches = (Patches(*fields) for fields in described["patches"])
-    images = Images(
-        [tensors[f"{IMAGE}.{i}"] for i in range(count)],
-        [cut._replace(before=tuple(cut.before)) for cut in patches],
-        described["assumed"],
-        None if described["seen"] is None else tuple(described["seen"]),
-    )
+    pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
+    patches = [Patches(*fields) for fields in described["patches"]]
+    patches = [cut._replace(before=tuple(cut.before)) for cut in patches]
+    seen = None if described["seen"] is None else tuple(described["seen"])
+    images = Images(pixels, patches, described["assumed"], seen)
     file_validation.check_images(images)
     return images
 
@@ -223,14 +215,10 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
 
 
 def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
-    tokens = [
-        RealTokens(
-            _indices(real["queries"], tensors),
-            _indices(real["keys"], tensors),
-            _mask_from_data(real["mask"], tensors),
-        )
-        for real in described["tokens"]
-    ]
+    tokens = []
+    for real in described["tokens"]:
+        queries, keys = (_indices(real[axis], tensors) for axis in ("queries", "keys"))
+        tokens.append(RealTokens(queries, keys, _mask_from_data(real["mask"], tensors)))
     capture = Capture(
         **{name: described[name] for name in PLAIN},
         **{name: tensors.get(f"{prefix}.{name}") for name in TENSORS},  # type: ignore[arg-type]

@@ -64,9 +64,6 @@ def _joined(several: list[Causes]) -> Causes:
     H = len(first.query)
     biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
     sinks = [of.sinks for of in several if of.sinks is not None]
-    return first._replace(
-        query=torch.cat([of.query for of in several]),
-        key=torch.cat([of.key for of in several]),
-        bias=torch.cat(biases) if biases else None,
-        sinks=torch.cat(sinks) if sinks else None,
-    )
+    query, key = torch.cat([of.query for of in several]), torch.cat([of.key for of in several])
+    bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, sinks))
+    return first._replace(query=query, key=key, bias=bias, sinks=sinks)

@@ -90,7 +90,7 @@ class Growing:
         """
         size = self._checked(self.tokens if tokens is None else tokens)
         recording = Recording([part.capture(size) for part in self._parts.values()])
-        recording.missed |= self.missed
+        recording.missed.update(self.missed)
         return recording
 
     def _checked(self, tokens: int) -> int:
@@ -112,19 +112,14 @@ class _Rows:
         if end > self._room.shape[-2]:
             shape = (*rows.shape[:-2], max(2 * end, BEFOREHAND), rows.shape[-1])
             larger = torch.empty(shape, dtype=rows.dtype, device=rows.device)
-            larger[..., : self.length, :] = self.rows
+            larger[..., : self.length, :] = self.first()
             self._room = larger
         self._room[..., self.length : end, :] = rows
         self.length = end
 
-    @property
-    def rows(self) -> Tensor:
-        """All, a view."""
-        return self.first(self.length)
-
-    def first(self, rows: int) -> Tensor:
-        """The first rows, a view."""
-        return self._room[..., :rows, :]
+    def first(self, rows: int | None = None) -> Tensor:
+        """The first rows, by default all, a view."""
+        return self._room[..., : self.length if rows is None else rows, :]
 
 
 class _Fixed:
@@ -173,7 +168,7 @@ class _Growth:
         anew = held <= 0 and not self._crosses  # the text is read from its beginning again
         fits = start >= 0 and not anew and not (start and self._crosses)
         fits = fits and capture.scale == self._about.scale
-        if not (fits and torch.equal(capture.key[:, :, :held], self._key.rows[:, :, start:])):
+        if not (fits and torch.equal(capture.key[:, :, :held], self._key.first()[:, :, start:])):
             raise broken(capture, 0)
         self._fit(capture, self.length)
         self._key.append(capture.key[:, :, held:])
@@ -194,7 +189,7 @@ class _Growth:
 
     def capture(self, tokens: int) -> Capture:
         """The first tokens as one pass."""
-        key = self._key.rows if self._crosses else self._key.first(tokens)
+        key = self._key.first() if self._crosses else self._key.first(tokens)
         ids = None if self._ids is None else self._ids[None, :tokens]
         real = RealTokens.all_of(tokens, key.shape[2])._replace(mask=self._mask)
         return replace(

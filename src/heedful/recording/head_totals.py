@@ -82,12 +82,9 @@ class HeadTotals:
     missed: dict[str, str] = field(default_factory=dict)
 
     def add(
-        self,
-        recording: Recording,
-        number: Number,
-        name: str = "",
+        self, recording: Recording, number: Number, name: str = "",
         progress: Tell = lambda share: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take in all sequences of a recording.
 
         Args:

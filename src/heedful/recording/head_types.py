@@ -98,7 +98,7 @@ class Even:
     def _kept(self, call: Call, names: list[str]) -> _EvenRows:
         key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
         for kept in self._known:
-            if kept.key == key and _is_same(kept.ids, call.ids):
+            if kept.key == key and (kept.ids is call.ids or _are_equal(kept.ids, call.ids)):
                 return kept
         done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
         even = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names], done)
@@ -152,12 +152,9 @@ class Gathering:
         for name, rows in evenly.items():
             shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
             chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
-        return ScoreTotals(
-            tuple(values),
-            Total.of(torch.stack([*values.values()])),
-            tuple(chances),
-            Total.of(torch.stack([*chances.values()])),
-        )
+        of_values = Total.of(torch.stack([*values.values()]))
+        of_chance = Total.of(torch.stack([*chances.values()]))
+        return ScoreTotals(tuple(values), of_values, tuple(chances), of_chance)
 
     def found(self) -> dict[str, Evidence]:
         """Their means over the rows taken in."""
@@ -210,7 +207,5 @@ def _even(causes: Causes) -> Causes:
     return Causes(nothing.expand(heads, N, 1), nothing.expand(1, M, 1), 1.0, mask)
 
 
-def _is_same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
+def _are_equal(ids: Tensor | None, others: Tensor | None) -> bool:
+    return ids is not None and others is not None and torch.equal(ids, others)

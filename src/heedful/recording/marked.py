@@ -34,11 +34,8 @@ HERE = 60  # letters of a text that an error repeats
 def marked(told: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
     """For each segment which of the tokens are in it, boolean (T,); they may overlap.
 
-    A segment is a slice, a range, a list of indices, a boolean for each token, or a text, which is
-    looked for in the labels of the tokens.
-
-    Raises:
-        ArgumentError: no tokens, an index outside, a text that occurs nowhere or several times.
+    A segment is a slice, a range, a list of indices, a boolean for each token, or a text that
+    occurs in the labels of the tokens; an ArgumentError says what is none.
 
     >>> marked({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
     {'a': tensor([ True,  True, False, False]), 'b': tensor([False,  True,  True, False])}

@@ -98,9 +98,8 @@ class Picture:
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
     """How the parts of a model cut images, as its own configuration tells; deepest names first.
 
-    Configurations are transformers': `patch_size`, and a Swin block's window.
-    Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
-    is marked as assumed.
+    Configurations are transformers': `patch_size`, and a Swin block's window. Of another model a
+    convolution that steps as far as it reaches is assumed to be what cuts.
     """
     own = {
         part: name
@@ -186,10 +185,8 @@ def _sides(size: Any) -> tuple[int, int] | None:
 def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> Patches | None:
     """Square patches that cover an image and are as many as some tokens, but for a few before them.
 
-    Where none do so without a rest, those of a network that halves an image several times: the
-    last row and column may reach outside of it.
-
-    `apart` is how many stand before them, where that is told.
+    Where none do so without a rest, those of a network that halves an image several times: the last
+    row and column may reach outside of it. `apart` is how many stand before them, where known.
 
     >>> inferred(197, 224, 224)
     Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')

@@ -76,25 +76,16 @@ class Images:
 
 
 def with_images(
-    given: Any,
-    known: Images,
-    calls_with: Callable[[Images], list[Call]],
-    patches: tuple[int, int] | None = None,
-    before: Any = None,
-    processor: Any = None,
-) -> Images:
+    given: Any, known: Images, calls_with: Callable[[Images], list[Call]],
+    patches: tuple[int, int] | None = None, before: Any = None, processor: Any = None,
+) -> Images:  # fmt: skip
     """Images under the calls that `calls_with` gives; where none of these fits them, as inferred.
 
     Args:
         given: a list of images, as `pixels_of` takes each.
         known: how the model cuts, and of which size it was given images.
         calls_with: gives the calls of the first sequence, with some images under them.
-        patches: rows and columns, where the user tells them.
-        before: how many tokens stand before the patches, or their names.
-        processor: of transformers, which makes what the model sees of an image.
-
-    Raises:
-        ArgumentError: no list, what is no image, or images that lie under no call.
+        patches, before, processor: as in `Recording.set_images`, which says what is raised.
     """
     if not isinstance(given, list | tuple) or not given:
         raise ArgumentError(

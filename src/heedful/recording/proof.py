@@ -80,13 +80,7 @@ class Known(Protocol):
 
 
 def in_words(calls: Collection[Known]) -> str:
-    """What proves calls, and how their axes are known, in one line.
-
-    >>> import torch
-    >>> from heedful.recording import from_attentions
-    >>> in_words(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
-    'proof: unproved; layout: told'
-    """
+    """What proves calls, and how their axes are known: `proof: 2 proved; layout: told`."""
     proofs, layouts = (call.proof for call in calls), (call.layout for call in calls)
     return f"proof: {counted(proofs)}; layout: {counted(layouts)}"
 

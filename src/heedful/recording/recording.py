@@ -27,7 +27,7 @@ from heedful.recording.progress import Tell
 from heedful.recording.proof import LAYOUTS, proof_of
 from heedful.recording.sequence import Sequence, Sequences, call_of, has_part
 from heedful.recording.spill import Spill
-from heedful.recording.texts import Texts, check_texts, learn
+from heedful.recording.texts import Texts, check_texts
 from heedful.token_names import Naming
 
 
@@ -35,14 +35,9 @@ class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
     def __init__(
-        self,
-        captures: list[Capture] | None = None,
-        *,
-        budget: int | None = None,
-        naming: Naming | None = None,
-        texts: Texts | None = None,
-        images: Images | None = None,
-    ) -> None:
+        self, captures: list[Capture] | None = None, *, budget: int | None = None,
+        naming: Naming | None = None, texts: Texts | None = None, images: Images | None = None,
+    ) -> None:  # fmt: skip
         self._settled = [] if captures is None else captures
         self._pending: list[Any] = []  # what was seen, and is no `Capture` yet
         super().__init__(self._settled, 0, texts or Texts(naming=naming), images)
@@ -84,13 +79,9 @@ class Recording(Sequence):
         return self._images.pixels or None
 
     def set_images(
-        self,
-        images: list[Any],
-        *,
-        patches: tuple[int, int] | None = None,
-        before: int | Iterable[str] | None = None,
-        processor: Any = None,
-    ) -> None:
+        self, images: list[Any], *, patches: tuple[int, int] | None = None,
+        before: int | Iterable[str] | None = None, processor: Any = None,
+    ) -> None:  # fmt: skip
         """Lay images under the calls that attend over them: `call.key_picture`, `query_picture`.
 
         Args:
@@ -133,10 +124,6 @@ class Recording(Sequence):
         """Modules whose attention was not recorded, and why."""
         self._settle()
         return self._missed
-
-    @missed.setter
-    def missed(self, missed: dict[str, str]) -> None:
-        self._missed = missed
 
     @property
     def _own(self) -> list[Capture]:
@@ -195,10 +182,6 @@ class Recording(Sequence):
         for kept in (self._captures, self._held, self._calls):
             kept.clear()
         return captures
-
-    def name_tokens(self) -> None:
-        """Give every id that was recorded its name, where a tokenizer was given."""
-        learn(self._texts, self._captures)
 
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
@@ -299,7 +282,11 @@ class Recording(Sequence):
 
         Of a batch of which some sequence is refuted, the call is.
         """
-        return [(capture.name, _certified(capture)) for capture in self._captures]
+        checks = []
+        for capture in self._captures:
+            word, why = proof_of(capture.check, next(iter(capture.against.values()), ""))
+            checks.append((capture.name, replace(capture.check, proof=word, why=why)))
+        return checks
 
 
 def _reason(error: Exception) -> str:
@@ -318,14 +305,6 @@ def _users_line() -> int:
     return level
 
 
-def _certified(capture: Capture) -> Check:
-    against = next(iter(capture.against.values()), "")
-    word, why = proof_of(capture.check, against)
-    layout, other = capture.layout
-    reasons = "; ".join(filter(None, (why, other)))
-    return replace(capture.check, proof=word, layout=layout, why=reasons)
-
-
 def _not_recorded(*given: Any) -> Any:
     raise RunError(
         "a recording from a file or of given maps",
@@ -342,7 +321,7 @@ def load(path: str | Path) -> Recording:
     """
     captures, texts, missed, images = file.load(path_of(path))
     recording = Recording(captures, texts=texts, images=images)
-    recording.missed |= missed
+    recording.missed.update(missed)
     return recording
 
 

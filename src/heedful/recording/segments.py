@@ -86,12 +86,9 @@ def of_call(
 
 
 def of_calls(
-    calls: list[Call],
-    sides: Sides,
-    told: Told,
-    target: Told | None = None,
+    calls: list[Call], sides: Sides, told: Told, target: Told | None = None,
     progress: Tell | None = None,
-) -> Segments:
+) -> Segments:  # fmt: skip
     """The shares of calls of one pass, or of a generation; arguments as of `Sequence.segments`."""
     _check(calls, sides, told, target)
     marks = marks_of(calls, sides, told, target)

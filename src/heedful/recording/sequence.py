@@ -35,13 +35,9 @@ class Sequence:
     """The calls of one sequence, in the order in which they happened."""
 
     def __init__(
-        self,
-        captures: list[Capture],
-        index: int,
-        texts: Texts | None = None,
-        images: Images | None = None,
-        part: int = 0,
-    ) -> None:
+        self, captures: list[Capture], index: int, texts: Texts | None = None,
+        images: Images | None = None, part: int = 0,
+    ) -> None:  # fmt: skip
         self._index, self._part, self._texts = index, part, texts or Texts()
         self._images, self._all = images or Images(), captures
         self._hold(captures)
@@ -239,20 +235,12 @@ class Sequence:
         return of_calls(self._as_one(None)[0], self.sides, segments, target, progress)
 
     def plot(
-        self,
-        *,
-        layers: Iterable[int] | int | None = None,
-        heads: Iterable[int] | int | None = None,
-        part: str | None = None,
-        pass_index: int | None = None,
-        title: str | None = None,
-        scale: str | None = None,
-        highest: float | None = None,
-        size: float | None = None,
-        values: bool | None = None,
-        reduce: str = "max",
-        progress: Tell = lambda share: None,
-    ) -> Figure:
+        self, *, layers: Iterable[int] | int | None = None,
+        heads: Iterable[int] | int | None = None, part: str | None = None,
+        pass_index: int | None = None, title: str | None = None, scale: str | None = None,
+        highest: float | None = None, size: float | None = None, values: bool | None = None,
+        reduce: str = "max", progress: Tell = lambda share: None,
+    ) -> Figure:  # fmt: skip
         """Its maps as a picture: a line is a layer, a column a head; rows are queries.
 
         What is masked is striped. A map of more than a few hundred tokens is pooled to the room
@@ -323,11 +311,7 @@ class Sequence:
 
 
 class Sequences(list[Sequence]):
-    """The sequences of a batch, by their numbers.
-
-    Raises:
-        ArgumentError: a number that none has, with how many there are.
-    """
+    """The sequences of a batch; an ArgumentError says how many there are, if none has a number."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Sequence: ...
@@ -335,10 +319,10 @@ class Sequences(list[Sequence]):
     def __getitem__(self, index: slice) -> list[Sequence]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Sequence | list[Sequence]:
         if is_whole(index) and not -len(self) <= index < len(self):
-            expected = "none: nothing was recorded"
-            if self:
-                numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
-                expected = f"{numbers}: {len(self)} in the batch"
+            numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
+            expected = (
+                f"{numbers}: {len(self)} in the batch" if self else "none: nothing was recorded"
+            )
             raise ArgumentError(f"sequence {index}", expected=expected)
         return super().__getitem__(index)
 

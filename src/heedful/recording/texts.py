@@ -136,11 +136,7 @@ def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int
 
 
 def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: bool) -> None:
-    """Refuse texts of another number, or of another length, than the sequences that were recorded.
-
-    Raises:
-        ArgumentError: with the numbers that fit.
-    """
+    """Refuse texts of another number or length than the sequences: an ArgumentError says which."""
     if given is None or not captures:
         return
     if writes and not Sides(captures, 0).crosses:
