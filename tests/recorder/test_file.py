@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import heedful
 from heedful.errors import ArgumentError, RunError, SaveError
-from heedful.files import checksums, read_tensors, tensor_files
+from heedful.files import read_tensors, tensor_files
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, KeyRanges, Window
 from heedful.recording import Recording, file, from_attentions
@@ -87,9 +87,7 @@ def test_what_is_saved_comes_back(recording, tmp_path):
 
 def test_what_was_missed_is_told_by_the_file_too(recording, tmp_path):
     recording.missed["gate"] = "no queries"
-    path = recording.save(tmp_path / "own.safetensors")
-    assert heedful.load(path).missed == {"gate": "no queries"}
-    del recording.missed["gate"]
+    assert heedful.load(recording.save(tmp_path / "own")).missed == {"gate": "no queries"}
 
 
 def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_path):
@@ -236,18 +234,14 @@ def put(place, value):
         *(put("same", one) for one in ([1], 3, {"1.query": "none"})),
         *(put("calls", one) for one in (3, {"a": 1}, [3], None)),
         *(put("tokens", one) for one in (3, ["flat"], [[1]])),
-        *(put("calls.0", one) for one in ([], {})),
         *(put("calls.0.name", one) for one in (3, None)),
         *(put("calls.0.layer", one) for one in ("x", 0.5)),
-        *(put("calls.0.index", one) for one in ("x", None)),
         *(put("calls.0.layout", one) for one in (3, None, ["sure", ""], ["told", 3])),
         *(put("calls.0.texts", one) for one in (1, "2")),
-        *(put("calls.0.parts", one) for one in (0, "x", 0.5)),
         *(put("calls.0.first", one) for one in (-1, 1, "x")),
         *(put("calls.0.against", one) for one in (3, None, ["0"], {"x": "wrong"}, {"2": "wrong"})),
         *(put("calls.0.kind", one) for one in ("other", 3)),
         *(put("calls.0.scale", one) for one in ("x", None, torch.nan, torch.inf)),
-        *(put("calls.0.softcap", one) for one in ("x", [], torch.nan)),
         *(put("calls.0.heads", one) for one in ([1], [0, 1, 1, 2], "abcd", [0, 1, 2, "3"], 4)),
         *(put("calls.0.tokens", one) for one in ([], 3, [{}], None)),
         *(put("calls.0.tokens_of", one) for one in ([], [0], [0, 7], None)),
@@ -255,7 +249,6 @@ def put(place, value):
             put("calls.0.tokens.0.keys", one)
             for one in ([3, 1, 2], [0, 99], [-2, 3], [1], "none", "0.query", 4)
         ),
-        *(put("calls.0.tokens.0.queries", one) for one in ([0, 12], "0.ids")),
         *(
             put("calls.0.tokens.0.mask", one)
             for one in ([], {}, {"causal": "x"}, {"window": 0, "offset": 0}, 3,
@@ -349,29 +342,6 @@ def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
         else:
             again[1 - damaged].summary()
     assert not (tmp_path / "s").exists()
-
-
-def test_a_tensor_is_compared_once_and_only_where_it_is_asked_for(recording, tmp_path, monkeypatch):
-    compared, compute = [], checksums.checksum_of
-    path = recording.save(tmp_path / "r.safetensors")
-    monkeypatch.setattr(
-        checksums, "checksum_of", lambda tensor: compared.append(tensor.shape) or compute(tensor)
-    )
-    again = heedful.load(path)
-    assert not compared
-    again[0].weights()
-    first = list(compared)
-    assert first
-    again[0].summary()
-    assert compared == first
-
-
-def test_a_file_without_sums_is_read(recording, tmp_path):
-    path = recording.save(tmp_path / "r.safetensors")
-    tensors, about = read_tensors(path)
-    assert set(about.pop("sums")) == set(tensors)
-    write_without_sums(tmp_path / "old", tensors, about)
-    torch.testing.assert_close(heedful.load(tmp_path / "old")[0].weights(), recording[0].weights())
 
 
 def test_what_was_found_to_be_wrong_comes_back(recording, tmp_path):
