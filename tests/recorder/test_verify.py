@@ -14,8 +14,7 @@ import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.recording import from_attentions
 
-H, N, D, W = 3, 5, 4, 2
-E = H * D
+H, N, D, W, E = 3, 5, 4, 2, 12
 transformers.logging.set_verbosity_error()
 
 
