@@ -18,7 +18,7 @@ from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
-from heedful.recorder.owners.usual_order import BLOCK, HEADS, Order, widths_of
+from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
 from heedful.recorder.running import Frame, Running
 from heedful.recorder.settling import Settling
 from heedful.recording import Recording
@@ -145,8 +145,8 @@ def _called(inputs: Any) -> Given:
 def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     """How many texts there may be, each with the dimension of the inputs along which they are."""
     shapes = [shape for shape in inputs.shapes.values() if shape]
-    queries = dict.fromkeys(call.observed.query.shape[-2] for call in calls)
-    counts = dict.fromkeys(count for length in queries for count in inputs.texts(length) if count)
+    lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
+    counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
     several = [shape for shape in shapes if len(shape) > 1]
     pairs = [(count, dim) for count in counts for dim in (0, 1)
              if any(shape[dim] == count for shape in several)]  # fmt: skip
@@ -255,9 +255,10 @@ def _apply(
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
-    """Whether heads are those of a module's widths, and not copies of texts, say."""
+    """Whether heads are as wide as the module, and neither copies of texts nor parts of one."""
     heads, width = order.count(HEADS), cells.query.shape[-1]
-    return heads == 1 or not widths or heads * width in widths
+    is_one_head = heads == 1 == order.count(PARTS)  # as of a loop over heads
+    return is_one_head or not widths or heads * width in widths
 
 
 def _compare_texts(capture: Capture, of_rows: Tensor) -> None:

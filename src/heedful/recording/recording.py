@@ -285,7 +285,10 @@ class Recording(Sequence):
         checks = []
         for capture in self._captures:
             word, why = proof_of(capture.check, next(iter(capture.against.values()), ""))
-            checks.append((capture.name, replace(capture.check, proof=word, why=why)))
+            layout, guess = capture.layout
+            why = "; ".join(filter(None, (why, guess)))
+            check = replace(capture.check, proof=word, layout=layout, why=why)
+            checks.append((capture.name, check))
         return checks
 
 
