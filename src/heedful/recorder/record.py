@@ -176,7 +176,7 @@ class _Recorder:
     def _forget(self) -> None:
         """Forget what the layers of a pass share."""
         self._pass = self.running.pass_index
-        self._inputs: list[tuple[Frame, Inputs]] = []
+        self._inputs: list[tuple[Frame, Tensor | None, Inputs]] = []
         self._held: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._is_inside: bool | None = None  # whether the pass is inside torch.func
         if self.tape is not None:
@@ -349,12 +349,13 @@ class _Recorder:
     def _given(self) -> Inputs:
         """The inputs that tell of the texts of the call that runs."""
         reader = self.running.reader
-        for frame, inputs in self._inputs:
-            if frame is reader:
-                return inputs
         is_part = reader.module is not self.running.model  # a model that is called part by part
-        inputs = Inputs(reader, self.running.embedded if is_part else None)
-        self._inputs.append((reader, inputs))
+        embedded = self.running.embedded if is_part else None
+        for frame, ids, inputs in self._inputs:
+            if frame is reader and ids is embedded:
+                return inputs
+        inputs = Inputs(reader, embedded)
+        self._inputs.append((reader, embedded, inputs))
         self.image = self.image or inputs.image
         return inputs
 
