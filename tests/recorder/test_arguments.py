@@ -206,15 +206,6 @@ def test_texts_are_as_many_and_as_long_as_the_sequences(model):
     assert recording[0].tokens is None
 
 
-def test_what_is_no_path_is_one_line(tmp_path, monkeypatch):
-    recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
-    for ask in (heedful.load, recording.save):
-        for wrong in (3, None, ["r"]):
-            refused("a file of type", ask, wrong)
-    monkeypatch.chdir(tmp_path)
-    assert heedful.load(str(recording.save("r")))[0].shape == (2, 3, 3)
-
-
 def of_rows(*rows):
     return torch.tensor(rows, dtype=torch.float32).expand(1, 2, len(rows), len(rows[0]))
 

@@ -18,20 +18,6 @@ class Drawn(Mask):
         return (torch.rand(len(query), key.shape[1]) < 0.8) | (query == key)
 
 
-class Ahead(Mask):
-    """Three keys ahead, and its span says so: a call of many queries asks for blocks of them."""
-
-    def __init__(self):
-        self.sizes = []
-
-    def allowed(self, query, key, shape):
-        self.sizes.append((len(query), key.shape[1]))
-        return key <= query + 3
-
-    def span(self, queries, shape):
-        return range(min(shape[-1], queries[-1] + 4))
-
-
 class OfHeads(Mask):
     """A window of another size for each head, whichever axis of the call that is."""
 
@@ -82,19 +68,6 @@ def test_a_mask_is_asked_once_by_each_layer(mode):
     torch.manual_seed(0)
     for call in recording:
         shows(call, expected(x, Drawn().crop((40, 40)))[0])
-
-
-def test_a_large_mask_is_asked_for_the_keys_that_it_may_see():
-    N, mask = 1100, Ahead()
-    x = torch.randn(1, 2, N, 4)
-    plain = attention(x, x, x, mask=mask)
-    asked, mask.sizes = mask.sizes, []
-    with heedful.record(model := Layer(mask)) as recording:
-        output = model(x)
-    assert torch.equal(plain, output)
-    assert mask.sizes == asked == [(512, 515), (512, 1027), (76, 1100)]
-    query = torch.arange(N)[:, None]
-    shows(recording[0], expected(x, query + 3 >= query.T)[0])
 
 
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])

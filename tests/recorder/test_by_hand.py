@@ -172,35 +172,6 @@ def test_one_softmax_of_several_values_is_one_call():
     of_heads(attend, N, M)
 
 
-def test_one_bias_of_both_sides_is_turned_for_the_other():
-    """Its one entry that is not symmetric is in none of the eight rows that are compared."""
-    bias = torch.randn(20, 20)
-    bias = bias + bias.T
-    bias[1, 3], bias[3, 1] = 6.0, -6.0
-
-    def both(x, y):
-        scores = x @ y.mT + bias
-        return scores.softmax(-1) @ y, scores.softmax(-2).mT @ x
-
-    x, y = torch.randn(2, B, 20, D)
-    scores = x @ y.mT + bias
-    maps = scores.softmax(-1)[:, None], scores.mT.softmax(-1)[:, None]
-    shows(looked_at(Given(both), x, y), *maps, proof="proved")
-
-
-def test_one_mask_in_two_senses():
-    keep = (torch.arange(N * N).view(N, N) % 2 == 0).expand(B, N, N)
-
-    def attend(x, keep):
-        scores = x @ x.mT
-        seen = torch.where(keep, scores, -torch.inf).softmax(-1)
-        return seen @ x, scores.masked_fill(keep, -torch.inf).softmax(-1) @ x
-
-    x = torch.randn(B, N, D)
-    maps = [over_its_sum((x @ x.mT).exp() * sees)[:, None] for sees in (keep, ~keep)]
-    shows(looked_at(Given(attend), x, keep), *maps, proof="proved")
-
-
 @pytest.mark.parametrize("low", [-1e9, -torch.inf])
 @pytest.mark.parametrize("other", ["same", "rolled", "second"])
 def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, other):

@@ -184,21 +184,3 @@ def test_a_mask_of_a_kernel_that_changes_between_layers(is_boolean, mode):
     recording = recorded(attend, mode)
     met = [(query @ key.mT * D**-0.5 + bias).softmax(-1) for query, key, bias in given]
     are_those(recording, met)
-
-
-@pytest.mark.parametrize("outside", ["the values", "the change"])
-def test_a_bias_where_inference_mode_begins_amid_a_pass(outside):
-    table, met = torch.rand(MANY, MANY), []
-
-    def attend(query, key):
-        output = 0
-        for _ in range(2):
-            with torch.inference_mode():
-                met.append((query @ key.mT / 2 + table).softmax(-1))
-            with torch.inference_mode(outside != "the change"):
-                table[ROW].mul_(3)
-            with torch.inference_mode(outside != "the values"):
-                output = output + met[-1] @ key
-        return output
-
-    are_those(recorded(attend, torch.no_grad), met)

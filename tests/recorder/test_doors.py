@@ -73,16 +73,6 @@ def test_numbers_far_below_all_else_are_a_mask_and_the_rest_is_a_bias(low, slope
         assert (call.causes.bias is None) if bias is None else torch.equal(call.causes.bias, bias)
 
 
-@pytest.mark.parametrize("low", [-1e4, -1e9])
-def test_a_row_hidden_whole_keeps_the_weights_that_the_model_gave_it(low):
-    x, mask = torch.randn(B, H, N, D), added(CAUSAL, low)
-    mask[4] = low
-    scores = x.sin() @ x.cos().mT / D**0.5 + mask  # in float32, as the model has them
-    recording = run(x, mask)
-    is_exact(recording, scores.softmax(-1))
-    assert (recording[0].weights(queries=4) > 0).all()
-
-
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monkeypatch):
     split, original = [], mask_structure._parts
@@ -220,36 +210,6 @@ def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
         assert type(call.causes.mask) is structure
         assert torch.equal(call.causes.mask.crop(call.shape), table)
         torch.testing.assert_close(call.received(), expected[0].sum(1), atol=2e-4, rtol=0)
-
-
-class Cached(nn.Module):
-    """Decoding by hand: the keys so far, and a kernel that is told of no mask for one query."""
-
-    def forward(self, x):
-        self.keys = x if x.shape[-2] > 1 else torch.cat([self.keys, x], dim=-2)
-        is_causal = x.shape[-2] > 1
-        return scaled_dot_product_attention(x, self.keys, self.keys, is_causal=is_causal)
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_query_whose_keys_grow_is_causal(every):
-    x = torch.randn(1, H, N, D)
-    with heedful.record(model := Cached(), every=every) as recording:
-        for part in x.split([3, 1, 1, 1, 1], dim=-2):
-            model(part)
-    assert [call.kind for call in recording] == ["causal"] * len(range(0, 5, every))
-    if every == 1:
-        [whole] = recording.stitched()
-        expected = maps(x, x, added(CAUSAL))[0]
-        torch.testing.assert_close(whole.weights(), expected, atol=2e-6, rtol=0)
-
-
-def test_a_query_that_pools_is_cross_however_long_the_texts():
-    pooling = lambda x: scaled_dot_product_attention(x[..., :1, :], x, x)  # noqa: E731
-    with heedful.record(model := Given(pooling)) as recording:
-        for length in (5, 5, 9, 3, 12):
-            model(torch.randn(B, H, length, D))
-    assert [call.kind for call in recording] == ["cross"] * 5
 
 
 def nested(x):

@@ -103,17 +103,6 @@ def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
         assert any(f"{word} of {size} × {size} weights" in note for note in look["notes"])
 
 
-def test_passes_that_are_no_generation_are_drawn_each_by_itself(drawn):
-    recording = recorded(5, passes=2)
-    recording.plot()
-    recording.plot(pass_index=1)
-    (every, _), (one, _) = drawn
-    assert [block.heading for block in every] == ["pass 0", "pass 1"]
-    assert all(len(block.lines) == 3 for block in every)
-    [block] = one
-    np.testing.assert_array_equal(block.lines[0].maps[0], recording[3].weights(0))
-
-
 def test_a_generation_is_drawn_as_one(drawn):
     class Cached(nn.Module):
         def __init__(self):
@@ -136,21 +125,6 @@ def test_a_generation_is_drawn_as_one(drawn):
     assert block.lines[0].maps[0].shape == (7, 7)
     np.testing.assert_array_equal(np.ma.getmaskarray(block.lines[0].maps[0]), np.tri(7) == 0)
     assert any("4 passes" in note for note in look["notes"])
-
-
-def test_two_calls_of_one_layer_say_which(drawn):
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([Attend()])
-
-        def forward(self, x):
-            return self.layers[0](self.layers[0](x))
-
-    with heedful.record(twice := Twice()) as recording:
-        twice(torch.randn(1, 2, 4, 8))
-    recording.plot()
-    assert [line.name for line in drawn[0][0][0].lines] == ["layer 0, call 0", "layer 0, call 1"]
 
 
 def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
@@ -206,14 +180,6 @@ def test_what_there_is_not_is_one_line(options, says):
     with pytest.raises(ArgumentError, match=says) as raised:
         recording.plot(**options)
     assert "\n" not in str(raised.value)
-
-
-def test_nothing_was_recorded():
-    with heedful.record(nn.Linear(2, 2)) as recording:
-        pass
-    with pytest.raises(RunError, match="nothing was recorded"):
-        recording.plot()
-    assert "0 calls" in recording._repr_html_()
 
 
 def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):

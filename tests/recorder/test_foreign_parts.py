@@ -74,11 +74,6 @@ def with_a_partial_as_forward(block, name, attend):
     part.forward = functools.partial(lambda part, x: attend(x), part)
 
 
-def by_a_checkpoint(block, name, attend):
-    calls = functools.partial(torch.utils.checkpoint.checkpoint, attend, use_reentrant=False)
-    getattr(block, name).forward = calls
-
-
 def with_a_class_that_was_patched(block, name, attend):
     """For this object alone, as a class that somebody has patched is one for all tests."""
     part = getattr(block, name)
@@ -89,7 +84,7 @@ def with_a_class_that_was_patched(block, name, attend):
 
 
 WAYS = [replaced, hooked, hooked_before, with_its_own_forward, put_around,
-        with_a_partial_as_forward, by_a_checkpoint, with_a_class_that_was_patched]  # fmt: skip
+        with_a_partial_as_forward, with_a_class_that_was_patched]  # fmt: skip
 
 
 @pytest.mark.parametrize("attend", [by_hand, by_kernel])
