@@ -153,17 +153,6 @@ def test_chosen_heads_keep_their_order_and_their_numbers(model, recording, heads
     assert torch.equal(recording[0].weights(head=-1), recording[0].weights(head=3))
 
 
-def test_a_summary_of_unequal_head_counts_has_nan_in_their_place():
-    recording = from_attentions([torch.rand(1, H, 5, 5).softmax(-1) for H in (2, 4, 3)])
-    summary = recording.summary()
-    assert summary["entropy"].shape == (3, 4)
-    for i, call in enumerate(recording):
-        for name, values in call.summary().items():
-            padded = summary[name][i]
-            assert torch.equal(padded[: len(values)], values)
-            assert padded[len(values) :].isnan().all()
-
-
 def test_a_sequence_of_only_padding_has_nothing_to_tell(model):
     keep = torch.ones(3, 7, dtype=torch.bool)
     keep[1], keep[2, 4:] = False, False

@@ -115,16 +115,6 @@ def test_weights_that_meet_values_in_no_product_are_missed():
     looked_at(Heads(attend), *tokens(), missed={"Heads": UNMET})
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_products_of_tables_without_heads(turned):
-    def attend(x, y):
-        weights = torch.mm(x, y.mT).softmax(-1)
-        return y.mT.mm(weights.mT).mT if turned else weights.mm(y)
-
-    x, y = torch.randn(N, D), torch.randn(M, D)
-    shows(looked_at(Given(attend), x, y), weighed(x, y)[None, None])
-
-
 KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:, None])
 
 

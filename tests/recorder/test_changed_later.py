@@ -151,22 +151,6 @@ def test_a_table_that_layers_share_and_change_between_them(rows, change, way, mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_bias_that_hides_in_one_layer_and_counts_in_another(mode):
-    """Where scores reach as far as its low numbers, these are no mask: the bias has them."""
-    bias, met = torch.rand(MANY, MANY), []
-    bias[ROW, MANY // 2 :] = -1e4
-
-    def attend(query, key):
-        output = 0
-        for factor in (1.0, 1e4):
-            met.append(((query * factor) @ key.mT + bias).softmax(-1))
-            output = output + met[-1] @ key
-        return output
-
-    are_those(recorded(attend, mode), met, atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_boolean", [False, True])
 def test_a_mask_of_a_kernel_that_changes_between_layers(is_boolean, mode):
     table, given = torch.rand(MANY, MANY), []

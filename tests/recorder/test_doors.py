@@ -9,6 +9,7 @@ import torch
 from looked import Given, looked_at
 from torch import nn
 from torch.nn.attention import bias
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
@@ -275,3 +276,25 @@ def test_a_model_without_attention_is_told_so():
     with heedful.record(layer) as recording:  # which has not run
         pass
     assert not recording.missed
+
+
+def nearer(score, b, h, q, k):
+    return score - (q - k).abs()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("call", [flex_attention, torch.compile(flex_attention, backend="eager")])
+def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call):
+    texts, place = torch.tensor([0] * 4 + [1] * 6), torch.arange(10)
+    packed = lambda b, h, q, k: (texts[q] == texts[k]) & (q >= k)  # noqa: E731
+    mask = create_block_mask(packed, None, None, 10, 10, device="cpu")
+    query, key = torch.randn(B, 4, 10, 16), torch.randn(B, 2, 10, 16)
+    with torch.no_grad(), heedful.record(model := Given(call)) as recording:
+        model(query, key, key, None, mask, 0.3, True)
+    allowed = packed(0, 0, place[:, None], place)
+    scores = 0.3 * query @ key.repeat_interleave(2, 1).mT
+    is_exact(recording, scores.masked_fill(~allowed, -torch.inf).softmax(-1))
+    assert (recording[0].kind, recording[0].door) == ("causal", "flex_attention")
+    assert [type(part) for part in recording[0].causes.mask.parts] == [Causal, KeyRanges]
+    with torch.no_grad():
+        looked_at(Given(call), query, query, query, nearer, missed={"Given": "score_mod"})

@@ -9,7 +9,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.models import Seq2Seq, Seq2SeqConfig
 from heedful.ops.masks import Causal
 from heedful.pictures import layers
 from heedful.recording.drawing import scores_of
@@ -69,20 +68,6 @@ def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
     assert look["title"] == "one"
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_a_part_that_is_drawn_alone_is_drawn_as_among_the_others(part, drawn):
-    config = Seq2SeqConfig(vocabulary=9, context_length=8, width=8, layers=2, heads=2)
-    model = Seq2Seq(config).eval()
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(torch.randint(9, (1, 5)), torch.randint(9, (1, 3)))
-    recording.plot()
-    recording.plot(part=part)
-    (every, _), ([alone], _) = drawn
-    [among] = [block for block in every if block.heading.startswith(part)]
-    assert (alone.heading, alone.axes) == (among.heading, among.axes)
-    assert ("source" in alone.axes[1]) == (part != "decoder")
-
-
 def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
     recording = recorded(900, Causal().crop((900, 900)))
     call = recording[1]
@@ -134,23 +119,6 @@ def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     [block] = drawn[0][0]
     assert block.queries == block.keys == ["[CLS]", "it₁", "[SEP]₂", "it₃", "is", "[SEP]₅"]
     assert block.borders == ([3], [3])
-
-
-def test_patches_of_an_image_are_named_where_no_token_is(drawn):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(
-        image_size=12, patch_size=4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16,
-    )  # fmt: skip
-    model = transformers.ViTModel(config).eval()
-    with heedful.record(model) as recording, torch.no_grad():
-        model(torch.randn(1, 3, 12, 12))
-    recording.plot()
-    [block] = drawn[0][0]
-    assert block.keys == ["class", *(f"patch {r},{c}" for r in range(3) for c in range(3))]
-    assert "patches" in block.axes[1]
-    recorded(10).plot()  # ten vectors of a model that is not known are only numbered
-    assert drawn[1][0][0].keys == [str(n) for n in range(10)]
 
 
 def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):

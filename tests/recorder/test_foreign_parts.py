@@ -63,11 +63,6 @@ def with_its_own_forward(block, name, attend):
     getattr(block, name).forward = attend
 
 
-def put_around(block, name, attend):
-    part = getattr(block, name)
-    part.forward = functools.wraps(part.forward)(lambda x, around=part.forward: attend(around(x)))
-
-
 def with_a_partial_as_forward(block, name, attend):
     """As accelerate has it."""
     part = getattr(block, name)
@@ -83,7 +78,7 @@ def with_a_class_that_was_patched(block, name, attend):
     part.__class__.forward = lambda self, x: attend(x)
 
 
-WAYS = [replaced, hooked, hooked_before, with_its_own_forward, put_around,
+WAYS = [replaced, hooked, hooked_before, with_its_own_forward,
         with_a_partial_as_forward, with_a_class_that_was_patched]  # fmt: skip
 
 
