@@ -27,7 +27,7 @@ def calls_of(recording: Recording | HeadTotals) -> Sequence[Known]:
 
 def show(recording: Recording | HeadTotals, screen: Console) -> None:
     """Print beneath a table what proves it, how its axes are known, and what is missing."""
-    from heedful.recording.known import in_words
+    from heedful.recording.proof import in_words
 
     screen.print(f"\n{in_words(calls_of(recording))}", style="dim", highlight=False)
     show_reasons(recording, screen)
@@ -35,7 +35,7 @@ def show(recording: Recording | HeadTotals, screen: Console) -> None:
 
 def show_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
     """Print what is missing to a proof, and warnings of layouts that are guessed."""
-    from heedful.recording.known import guesses, unproved
+    from heedful.recording.proof import guesses, unproved
 
     calls = calls_of(recording)
     for line in unproved(calls):
@@ -46,7 +46,7 @@ def show_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
 
 def show_missed(recording: Recording, is_verified: bool) -> None:
     """Print beside the output what was not recorded and, after --verify, the layouts."""
-    from heedful.recording.known import counted
+    from heedful.recording.proof import counted
 
     for name, reason in recording.missed.items():
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)

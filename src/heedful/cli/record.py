@@ -149,7 +149,7 @@ def _bytes(gigabytes: float | None) -> float | None:
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     from heedful.cli import proofs
-    from heedful.recording.known import counted
+    from heedful.recording.proof import counted
     from heedful.views.terminal import many
 
     crossing = next((call for call in recording if call.kind == "cross"), None)

@@ -23,11 +23,10 @@ from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recording.capture import Capture
-from heedful.recording.certificate import Check
+from heedful.recording.certificate import Check, check_replayed
 from heedful.recording.evidence import Evidence, sampled
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.replayed import check_replayed
 from heedful.recording.rounding import TOLERANCE
 
 # Errors that are not of a call, such as a timeout: it is settled again when it is next looked at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Seen, cells_of_call, in_order
-from heedful.recorder.doors.cells import KEYS, QUERIES
+from heedful.recorder.doors.cells import KEYS, QUERIES, Cells
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
-from heedful.recorder.owners.usual_order import BLOCK, widths_of
+from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
 from heedful.recorder.running import Frame, Running
 from heedful.recorder.settling import Settling
 from heedful.recording import Recording
@@ -53,15 +53,21 @@ def verify(
             f"a model of type {type(model).__name__}", expected="the module that was recorded"
         )
     given = _called(inputs)
-    counts = _counts(Inputs(Frame("", model, *given)))
+    of_model = Inputs(Frame("", model, *given))
+    if not any(of_model.shapes.values()):
+        raise ArgumentError(
+            "inputs with no tensor in them",
+            expected="what the model was called with: keywords in a dictionary, or a list",
+        )
     runs = _Runs(again, model, running)
     with _undisturbed(model), torch.no_grad():
         probing = Probing(model, given, runs, progress)
         captures = _captures_of(recording, runs.first)
         _compare(captures, runs.first)
-        probed, dim = _best(probing, counts)
+        probed, dim = _best(probing, _counts(of_model, runs.first))
         for seen, capture, tells in zip(runs.first, captures, probed, strict=True):
             _apply(recording, settling, seen, capture, tells, has_ids=dim == 0)
+    progress(1.0)
 
 
 class _Runs:
@@ -136,19 +142,15 @@ def _called(inputs: Any) -> Given:
     return (tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)), {}
 
 
-def _counts(inputs: Inputs) -> list[tuple[int, int]]:
+def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     """How many texts there may be, each with the dimension of the inputs along which they are."""
     shapes = [shape for shape in inputs.shapes.values() if shape]
-    if not shapes:
-        raise ArgumentError(
-            "inputs with no tensor in them",
-            expected="what the model was called with: keywords in a dictionary, or a list",
-        )
-    counts = [count for count in inputs.texts() if count]
+    lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
+    counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
     several = [shape for shape in shapes if len(shape) > 1]
     pairs = [(count, dim) for count in counts for dim in (0, 1)
              if any(shape[dim] == count for shape in several)]  # fmt: skip
-    return pairs or [(counts[0] if counts else 1, 0)]
+    return pairs or [(next(iter(counts), 1), 0)]
 
 
 def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None]:
@@ -219,17 +221,21 @@ def _apply(
     meeting = seen.observed.meeting
     if meeting is not None and not meeting.has_product:  # nothing is known of what asked
         return
-    if probed.order is None:
+    cells, order, why = cells_of_call(seen.observed), probed.order, probed.why
+    if order is not None and not _fits(order, cells, seen.widths):
+        why = f"{order.count(HEADS)} heads do not fit the widths of the module"
+        order = None
+    if order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
         elif capture is not None and capture.layout.word != "told":
-            why = f"{capture.layout.why}; " if capture.layout.why else ""
-            capture.layout = Layout("guessed", f"{why}probing did not settle it: {probed.why}")
+            before = f"{capture.layout.why}; " if capture.layout.why else ""
+            capture.layout = Layout("guessed", f"{before}probing did not settle it: {why}")
         return
-    is_block = probed.order.count(KEYS) == 1 < probed.order.count(QUERIES)
+    is_block = order.count(KEYS) == 1 < order.count(QUERIES)
     layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
     try:
-        arranged = in_order(seen, cells_of_call(seen.observed), probed.order, layout)
+        arranged = in_order(seen, cells, order, layout)
     except TypeError:  # it was missed, for another reason than its axes
         return
     texts = {int(text) for text in probed.texts.unique() if text >= 0}
@@ -246,6 +252,13 @@ def _apply(
         is_same = is_same and torch.equal(made.query, capture.query.to(made.query.device))
         if not (is_same and capture.layout.word == "told"):
             recording.replace(capture, replace(made, pass_index=capture.pass_index))
+
+
+def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
+    """Whether heads are as wide as the module, and neither copies of texts nor parts of one."""
+    heads, width = order.count(HEADS), cells.query.shape[-1]
+    is_one_head = heads == 1 == order.count(PARTS)  # as of a loop over heads
+    return is_one_head or not widths or heads * width in widths
 
 
 def _compare_texts(capture: Capture, of_rows: Tensor) -> None:

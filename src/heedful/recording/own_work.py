@@ -23,8 +23,3 @@ class computing:  # noqa: N801 (a context, read as a word)
 
     def __exit__(self, *told: object) -> None:
         thread.is_on = self.before
-
-
-def is_computing() -> bool:
-    """Whether a recorder's own computation is running in this thread."""
-    return thread.is_on

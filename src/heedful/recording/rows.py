@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,26 +17,48 @@ from heedful.ops.cells import by_rows, weights
 from heedful.ops.score_tables import ALL, Index, as_slice, indices
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import Top
+from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
 from heedful.recording.checks import whole
+from heedful.recording.patches import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout, Proof, proof_of
 from heedful.recording.row_sums import RowSums
 
 
+@dataclass
 class Rows:
     """What a call can be asked of its rows, by its causes; `Call` says what each field is."""
 
     name: str
+    layer: int | None
+    pass_index: int
+    kind: str
     causes: Causes
     check: Check
-    layout_of_axes: Layout
-    sums: RowSums
-    row: int
-    refutations: dict[int, str]
-    chosen: list[int] | None
-    map_: Tensor | None
-    intact: Callable[[], None] | None
+    index: int = 0
+    layout_of_axes: Layout = TOLD
+    sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
+    refutations: dict[int, str] = field(default_factory=dict, repr=False)
+    row: int = 0
+    sequence: int = 0
+    part: int = 0
+    batch: int = 1
+    map_: Tensor | None = field(default=None, repr=False)
+    of_parts: Callable[[], list[Any]] | None = field(default=None, repr=False, compare=False)
+    value: Tensor | None = None
+    ids: Tensor | None = None
+    query_ids: Tensor | None = None
+    key_tokens: list[str] | None = None
+    query_tokens: list[str] | None = None
+    key_picture: Picture | None = None
+    query_picture: Picture | None = None
+    unknown: int | None = None
+    door: str = ""
+    chosen: list[int] | None = None
+    intact: Callable[[], None] | None = field(default=None, repr=False)
+    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def proof(self) -> str:
@@ -76,10 +99,7 @@ class Rows:
     ) -> list[Any]:
         """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
 
-        Args:
-            statistics: fresh ones of `heedful.ops.statistics`.
-            heads: of which heads, by their places in this call.
-            within: of which queries, a range; default all.
+        `heads` are places in this call, `within` a range of queries; default all.
 
         Raises:
             RunError: the call is refuted, or is so by what was found.

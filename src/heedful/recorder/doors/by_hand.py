@@ -61,7 +61,7 @@ def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Ob
     query, key = query.expand(S, H, -1, -1), key.expand(S, *key.shape[1:])
     if not query.is_floating_point():  # as a product of whole numbers has them
         query, key = query.float(), key.float()
-    made = replace(seen, query=query, key=key, value=None, door=DOOR)
+    made = replace(seen, query=query, key=key, value=None)
     if not meeting.has_product:
         return replace(made, door=ALONE)
     parts = _parts(meeting, cells, arrange)
@@ -190,7 +190,7 @@ def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor) -> Tensor | None:
     if bool((total > 1 - 1e-4).all()):
         return None
     sinks = base.double().logsumexp(-1) + ((1 - total) / total).clamp(min=0.0).log()
-    sinks = sinks.float()
+    sinks = sinks.to(base.dtype)
     is_same = bool((sinks - sinks[:1, :, :1]).abs().nan_to_num(nan=1.0).max() < 1e-5)
     return sinks[0, :, 0] if is_same else sinks
 

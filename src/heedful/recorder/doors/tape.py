@@ -32,6 +32,7 @@ from heedful.recorder.doors.steps import (
     is_softmax_of,
     kind_of,
 )
+from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
@@ -135,7 +136,7 @@ class Tape(TorchDispatchMode):
     def end(self) -> None:
         """Watch nothing any more: it may still stand in the stack of another thread."""
         self.end_pass()
-        self.is_here = _never
+        self.is_here = lambda: False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -237,7 +238,8 @@ class Tape(TorchDispatchMode):
         """The step, noted if it is a softmax or an exponential."""
         if name in MAY_BE_ONE:
             step.softmax, step.is_map, step.met = step, name in SOFTMAXES, False
-            self._begun.append((self.name(), step))
+            if "log" not in name:  # as a loss takes it
+                self._begun.append((self.name(), step))
         return step
 
     def _write(
@@ -266,15 +268,9 @@ class Tape(TorchDispatchMode):
     def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function,
-            (None, *arguments[1:]),
-            {},
-            None,
-            tuple(made.shape),
-            made.stride(),
-            made.dtype,
-            is_map=True,
-        )
+            function, (None, *arguments[1:]), {}, None,
+            tuple(made.shape), made.stride(), made.dtype, is_map=True,
+        )  # fmt: skip
         step.softmax = step
         self._keep(made, step)
 
@@ -285,6 +281,9 @@ class Tape(TorchDispatchMode):
         at = PRODUCTS[name]
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
+            return
+        if is_traced():  # copies would stand in the graph
+            self.miss(self.name(), TRACED)
             return
         if "out" in keywords:  # what is run again makes a tensor of its own
             function, keywords = function.overloadpacket.default, {**keywords}
@@ -297,7 +296,8 @@ class Tape(TorchDispatchMode):
                     step is not None and step.softmax is not step.product for step in steps
                 ]
             if not all(are_weights):
-                self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
+                adds = at == 1 and bool(arguments[0].any())  # something to weights times values
+                self._meet(factors, are_weights.index(True), None if adds else made)
             return
         begun = next((step for step in steps if step is not None), None)
         # a product of two tables may be a linear layer, with a weight that is computed
@@ -372,15 +372,6 @@ class Tape(TorchDispatchMode):
 
     def _is_noise(self, tensor: Tensor) -> bool:
         return _is_dense(tensor) and _is_noted(self._noise, tensor.untyped_storage()._cdata)
-
-
-def adds(at: int, arguments: tuple) -> bool:
-    """Whether a product of two factors, which begin at a place, adds something to them."""
-    return at == 1 and bool(arguments[0].any())
-
-
-def _never() -> bool:
-    return False
 
 
 def _is_dense(tensor: Any) -> bool:

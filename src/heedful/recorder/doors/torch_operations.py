@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from heedful.recorder.doors import encoder_layers, sdpa, transformers_interface
+from heedful.recorder.doors import by_hand, encoder_layers, sdpa, transformers_interface
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.doors.tape import Meeting, Tape
 from heedful.recorder.hooks import Hook
@@ -91,7 +91,7 @@ def _by_hand(meeting: Meeting) -> Observed:
         meeting.key,
         meeting.value,
         meeting.output,
-        door="softmax and a product",
+        door=by_hand.DOOR,
         why=sdpa.DROPPED if meeting.weights.step.is_dropped else why,
         meeting=meeting._replace(value=None, output=None),
     )

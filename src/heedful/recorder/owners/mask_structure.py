@@ -148,7 +148,6 @@ class Masks:
         if added is not None:
             seen.bias = added if seen.bias is None else seen.bias + added
 
-
     def _once(self, table: Any, seen: Observed, split: Split) -> Parts:
         """What was made of such a table for a call of this shape, or is made now."""
         for other, by, shape, parts in self._known:

@@ -74,7 +74,7 @@ class Probing:
     ) -> None:
         self.model, self.given, self.calls_of, self.progress = model, given, calls_of, progress
         self._modules = dict(model.named_modules())
-        self._done, self._passes = 0, 2
+        self._done, self._passes, self._share = 0, 16, 0.0  # as many passes as most models need
         self.calls: list[Call] = []
         self.calls = self._run(given)
         again = self._differing(self._run(given))
@@ -156,7 +156,7 @@ class Probing:
     def _decoded(self, size: int, changed: Callable[[int, bool], list[Call]]) -> list[Sides]:
         """Of each row of queries and keys of each call the number that it changes with."""
         bits = (size - 1).bit_length()
-        self._passes += 2 * bits
+        self._passes = max(self._passes, self._done + 2 * bits + 1)
         pairs = []  # for each bit, the rows that change with it, and those without, of each call
         for bit in range(bits):
             pairs.append([self._differing(changed(bit, value)) for value in (True, False)])
@@ -210,7 +210,8 @@ class Probing:
                     expected="what it was called with",
                 ) from error
         self._done += 1
-        self.progress(min(1.0, self._done / self._passes))
+        self._share = max(self._share, min(0.99, self._done / self._passes))
+        self.progress(self._share)
         return calls
 
 

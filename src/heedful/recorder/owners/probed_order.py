@@ -62,7 +62,11 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
     order = Order(axes)
     if order.count(TEXTS) not in (1, texts):
         raise UnsettledError(f"{order.count(TEXTS)} of {texts} texts along one axis")
-    if order.count(HEADS) > 1 and not _are_known(tables):
+    probes = _probes(tables)
+    # of the one token of each text there are no other places
+    is_step = not probes and order.count(QUERIES) == 1 < texts
+    is_step = is_step and bool((of_queries.texts >= 0).all())
+    if order.count(HEADS) > 1 and not (is_step or _are_known(probes)):
         raise UnsettledError("no input of the module that attends changes its queries or keys")
     return order
 
@@ -92,10 +96,16 @@ def _tables(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> _Tab
     return _Tables(text, of_queries.places[:, queries], places)
 
 
-def _are_known(tables: _Tables) -> bool:
+def _probes(tables: _Tables) -> list[Tensor]:
+    """The places along each input, but for those along the axis of its texts."""
+    every = [*tables.queries, *tables.keys]
+    return [probe for probe in every
+            if not bool(((probe == tables.texts) | (probe == NONE)).all())]  # fmt: skip
+
+
+def _are_known(probes: list[Tensor]) -> bool:
     """Whether each row has a query or keys with a place in some input."""
-    known = [(table >= 0).any(0) for table in (tables.queries, tables.keys) if len(table)]
-    return bool(known) and bool(torch.stack(known).any(0).all())
+    return bool(probes) and bool(torch.stack([probe >= 0 for probe in probes]).any(0).all())
 
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
@@ -109,7 +119,7 @@ def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
             return [
                 (outer // inner, role) for (outer, inner), role in zip(pieces, roles, strict=True)
             ]
-    raise UnsettledError(f"an axis of {size}, of which no part changes alone")
+    raise UnsettledError(f"an axis of {size}, of which no part changes alone and in order")
 
 
 def _splits(size: int) -> Iterator[list[int]]:
@@ -131,13 +141,16 @@ def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
         for table, lead in zip(tables, (0, 1, 1), strict=True)
     )
     if not _is_constant(text):
-        return TEXTS if _are_apart(text[None]) else ""
+        in_order = torch.arange(text.shape[-1], device=text.device)
+        return TEXTS if torch.equal(text, in_order.expand_as(text)) else ""
     changes = [not _is_constant(queries), not _is_constant(keys)]
     if changes == [False, False]:
         return HEADS
     if changes == [True, False]:
         return QUERIES if _are_apart(queries) else ""
-    return PARTS if _are_apart(torch.cat([queries, keys])) and changes[1] else ""
+    # where a known query sees keys of several places, heads may have each their own
+    is_sure = changes[0] or not bool((queries != NONE).any())
+    return PARTS if is_sure and _are_apart(torch.cat([queries, keys])) else ""
 
 
 def _along(table: Tensor, axis: int, size: int, outer: int, inner: int) -> Tensor:

@@ -124,7 +124,10 @@ def _fitting(sizes: list[int], width: int, of: Sizes) -> tuple[list[Joined], str
         return not of.widths or width == 1 or heads * width / times in of.widths
 
     try:
-        return _named(sizes, of.texts, fits), ""
+        named = _named(sizes, of.texts, fits)
+        heads = math.prod(size for joined in named for size, role in joined if role == HEADS)
+        is_one_of_several = heads == 1 and not fits(1)
+        return named, "one head alone is narrower than the module" if is_one_of_several else ""
     except ArgumentError:
         named = _named(sizes, of.texts, lambda heads: fits(heads, 2))
         return named, "its heads together are twice as wide as the module"
