@@ -178,23 +178,6 @@ def test_a_batch_of_nothing_is_one_line():
             ask()
 
 
-def test_texts_are_as_many_and_as_long_as_the_sequences(model):
-    with heedful.record(model) as recording:
-        model(IDS)
-    words = [[str(i) for i in text] for text in IDS.tolist()]
-    recording.tokens = words
-    assert [text[0].tokens for text in recording.sequences] == words
-    for wrong, message in (
-        *((wrong, "tokens=") for wrong in (words[0], "text", 3, [[1, 2]], [3])),
-        (words[:1], "tokens of 1 sequences; expected of 2, as many as were recorded"),
-        ([words[0], words[1][:-1]], "10 tokens of sequence 1; expected 11, as"),
-    ):
-        refused(message, setattr, recording, "tokens", wrong)
-    assert recording.tokens == words
-    recording.tokens = None
-    assert recording[0].tokens is None
-
-
 def of_rows(*rows):
     return torch.tensor(rows, dtype=torch.float32).expand(1, 2, len(rows), len(rows[0]))
 

@@ -1,7 +1,6 @@
 """`call.layer`: the number of a block, whatever numbers stand before it in the name."""
 
 import pytest
-import torch
 from torch import nn
 
 from heedful.recorder.blocks import Blocks
@@ -52,10 +51,3 @@ THREE = (Block, Block, Block)
 )
 def test_the_first_list_of_like_parts_counts_blocks(model, layers):
     assert layers_of(model) == layers
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads its compiler
-def test_a_part_that_is_compiled_counts_as_what_it_was():
-    model = nn.Sequential(nn.Identity(), Encoder(*THREE))
-    model[1].layers[1] = torch.compile(model[1].layers[1], backend="eager")
-    assert layers_of(model) == [0, 1, 2]

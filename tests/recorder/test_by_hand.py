@@ -1,7 +1,5 @@
 """A softmax and products by hand: the map that is shown is the model's, however it is written."""
 
-import weakref
-
 import pytest
 import torch
 from looked import (
@@ -208,23 +206,6 @@ def test_what_is_shown_in_training_is_from_before_dropout(drop, keeps):
     shows(recording, weighed(*model.heads(*given)))
     if recording[0].proof != "proved":
         assert (recording[0].proof, "dropped at random" in recording[0].why) == ("unproved", True)
-
-
-def test_what_no_product_takes_is_let_go():
-    class Chooses(nn.Module):
-        """Experts, say: softmaxes and no product, and what follows a gate."""
-
-        def forward(self, x):
-            made, gated = [weakref.ref(x.softmax(-1)), weakref.ref(x.exp())], x * x.softmax(1)
-            for _ in range(100):
-                gated = gated + 1
-                made.append(weakref.ref(gated))
-            self.held = sum(each() is not None for each in made)
-            return over_its_sum((x @ x.mT).exp()) @ x
-
-    with torch.no_grad(), heedful.record(model := Chooses()) as recording:
-        model(torch.randn(B, H, N, D))
-    assert (model.held, len(recording)) == (1, 1)
 
 
 def test_values_and_chosen_heads_are_kept(tmp_path):
