@@ -153,17 +153,6 @@ def test_chosen_heads_keep_their_order_and_their_numbers(model, recording, heads
     assert torch.equal(recording[0].weights(head=-1), recording[0].weights(head=3))
 
 
-def test_a_summary_of_unequal_head_counts_has_nan_in_their_place():
-    recording = from_attentions([torch.rand(1, H, 5, 5).softmax(-1) for H in (2, 4, 3)])
-    summary = recording.summary()
-    assert summary["entropy"].shape == (3, 4)
-    for i, call in enumerate(recording):
-        for name, values in call.summary().items():
-            padded = summary[name][i]
-            assert torch.equal(padded[: len(values)], values)
-            assert padded[len(values) :].isnan().all()
-
-
 def test_a_sequence_of_only_padding_has_nothing_to_tell(model):
     keep = torch.ones(3, 7, dtype=torch.bool)
     keep[1], keep[2, 4:] = False, False
@@ -187,32 +176,6 @@ def test_a_batch_of_nothing_is_one_line():
     for ask in (recording.summary, lambda: recording[0], lambda: list(recording)):
         with pytest.raises(RunError, match="no sequence in"):
             ask()
-
-
-def test_texts_are_as_many_and_as_long_as_the_sequences(model):
-    with heedful.record(model) as recording:
-        model(IDS)
-    words = [[str(i) for i in text] for text in IDS.tolist()]
-    recording.tokens = words
-    assert [text[0].tokens for text in recording.sequences] == words
-    for wrong, message in (
-        *((wrong, "tokens=") for wrong in (words[0], "text", 3, [[1, 2]], [3])),
-        (words[:1], "tokens of 1 sequences; expected of 2, as many as were recorded"),
-        ([words[0], words[1][:-1]], "10 tokens of sequence 1; expected 11, as"),
-    ):
-        refused(message, setattr, recording, "tokens", wrong)
-    assert recording.tokens == words
-    recording.tokens = None
-    assert recording[0].tokens is None
-
-
-def test_what_is_no_path_is_one_line(tmp_path, monkeypatch):
-    recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
-    for ask in (heedful.load, recording.save):
-        for wrong in (3, None, ["r"]):
-            refused("a file of type", ask, wrong)
-    monkeypatch.chdir(tmp_path)
-    assert heedful.load(str(recording.save("r")))[0].shape == (2, 3, 3)
 
 
 def of_rows(*rows):

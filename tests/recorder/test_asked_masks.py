@@ -1,4 +1,4 @@
-"""Masks of somebody's own are asked by the model's pass alone, and shown with what they said."""
+"""Masks of somebody's own, which the pass alone asks, and of ours, whose tables change."""
 
 from contextlib import nullcontext
 
@@ -8,7 +8,7 @@ from torch import nn
 
 import heedful
 from heedful import attention
-from heedful.ops.masks import Mask
+from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding
 
 
 class Drawn(Mask):
@@ -18,18 +18,14 @@ class Drawn(Mask):
         return (torch.rand(len(query), key.shape[1]) < 0.8) | (query == key)
 
 
-class Ahead(Mask):
-    """Three keys ahead, and its span says so: a call of many queries asks for blocks of them."""
+class Seeing(Mask):
+    """A mask of somebody's own, of which nothing is known but what it allows."""
 
-    def __init__(self):
-        self.sizes = []
+    def __init__(self, sizes):
+        self.sizes = sizes
 
     def allowed(self, query, key, shape):
-        self.sizes.append((len(query), key.shape[1]))
-        return key <= query + 3
-
-    def span(self, queries, shape):
-        return range(min(shape[-1], queries[-1] + 4))
+        return (query - key).abs() < self.sizes[query]
 
 
 class OfHeads(Mask):
@@ -41,23 +37,17 @@ class OfHeads(Mask):
 
 
 class Layer(nn.Module):
-    def __init__(self, mask):
+    def __init__(self, masks):
         super().__init__()
-        self.mask = mask
+        self.masks = masks
 
     def forward(self, x):
-        return attention(x, x, x, mask=self.mask)
+        made = [attention(x, x, x, mask=mask) for mask in self.masks]
+        return torch.stack(made).mean(0)
 
 
-class Layers(nn.Module):
-    """Two layers that share a mask."""
-
-    def __init__(self, mask):
-        super().__init__()
-        self.first, self.second = Layer(mask), Layer(mask)
-
-    def forward(self, x):
-        return self.first(x), self.second(x)
+def layers(*masks, count=2):
+    return nn.Sequential(*(Layer(masks) for _ in range(count)))
 
 
 def expected(x, allowed):
@@ -76,31 +66,20 @@ def test_a_mask_is_asked_once_by_each_layer(mode):
     x, ran = torch.randn(1, 2, 40, 4), []
     for recorded in (nullcontext, heedful.record):
         torch.manual_seed(0)
-        with mode(), recorded(model := Layers(Drawn())) as recording:
-            ran.append((*model(x), torch.rand(3)))  # also the random state is as it would be
+        with mode(), recorded(model := layers(Drawn())) as recording:
+            ran.append((model(x), torch.rand(3)))  # also the random state is as it would be
     assert all(map(torch.equal, *ran))
     torch.manual_seed(0)
-    for call in recording:
-        shows(call, expected(x, Drawn().crop((40, 40)))[0])
-
-
-def test_a_large_mask_is_asked_for_the_keys_that_it_may_see():
-    N, mask = 1100, Ahead()
-    x = torch.randn(1, 2, N, 4)
-    plain = attention(x, x, x, mask=mask)
-    asked, mask.sizes = mask.sizes, []
-    with heedful.record(model := Layer(mask)) as recording:
-        output = model(x)
-    assert torch.equal(plain, output)
-    assert mask.sizes == asked == [(512, 515), (512, 1027), (76, 1100)]
-    query = torch.arange(N)[:, None]
-    shows(recording[0], expected(x, query + 3 >= query.T)[0])
+    masks = [Drawn().crop((40, 40)) for _ in range(2)]
+    torch.manual_seed(0)
+    for call, given, mask in zip(recording, (x, model[0](x)), masks, strict=True):
+        shows(call, expected(given, mask)[0])
 
 
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])
 def test_a_mask_without_a_tensor_has_the_axes_of_the_call(axes):
     x, mask = torch.randn(*axes, 20, 4), OfHeads()
-    with heedful.record(model := Layer(mask)) as recording:
+    with heedful.record(model := Layer([mask])) as recording:
         model(x)
     own = expected(x, mask.crop((*axes, 20, 20)))
     own = own[:, None] if len(axes) == 1 else own.flatten(0, -4)
@@ -108,3 +87,59 @@ def test_a_mask_without_a_tensor_has_the_axes_of_the_call(axes):
     parts = [part for [call] in recording.sequences for part in call.parts]
     for part, weights in zip(parts, own, strict=True):
         shows(part, weights)
+
+
+STRUCTURES = {
+    "table": lambda table: Dense(table.view(64, 1).expand(64, 64).tril() | torch.eye(64).bool()),
+    "table of heads": lambda table: Dense(table.expand(1, 2, 64, 64).clone()),
+    "runs": lambda table: KeyRanges(table.long() * 5, torch.full((64,), 64)),
+    "padding": lambda table: Padding(table.view(1, 64).clone()),
+    "bits": lambda table: Packed.of(table.view(64, 1).expand(64, 64) | torch.eye(64).bool()),
+    "combined": lambda table: Causal() & Dense(table.view(1, 64) | torch.eye(64).bool()),
+    "beside somebody's own": lambda table: (
+        Seeing(table.long() * 4 + 3) & Dense(table.view(1, 64) | torch.eye(64).bool())
+    ),
+}
+# One number, of a row or of a key that no check looks at
+CHANGES = {
+    "table": lambda mask: mask.table[30, :20].logical_not_(),
+    "table of heads": lambda mask: mask.table[0, 1, 30, :20].logical_not_(),
+    "runs": lambda mask: mask.first[30].sub_(9).abs_(),
+    "padding": lambda mask: mask.keep[0, 5].logical_not_(),
+    "bits": lambda mask: mask.bits[30].bitwise_not_(),
+    "combined": lambda mask: mask.parts[1].table[30, :20].logical_not_(),
+    "beside somebody's own": lambda mask: mask.parts[0].sizes[30].add_(5),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_a_structure_whose_tables_change_between_two_layers_is_that_of_each(kind, mode):
+    mask, given = STRUCTURES[kind](torch.arange(64) % 3 > 0), []
+
+    def change(*_):
+        CHANGES[kind](mask)
+
+    model = layers(mask)
+    for layer in model:
+        layer.register_forward_pre_hook(
+            lambda layer, x: given.append((x[0], mask.crop((1, 2, 64, 64)).clone()))
+        )
+        layer.register_forward_hook(change)
+    with mode(), heedful.record(model) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert not torch.equal(given[0][1], given[1][1])
+    for call, (x, table) in zip(recording, given, strict=True):
+        shows(call, expected(x, table)[0])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_layers_that_take_turns_with_several_masks_share_what_was_made_of_each(mode):
+    tables = (torch.rand(5, 64, 64) < 0.5) | torch.eye(64).bool()
+    masks = [*map(Dense, tables), Seeing(torch.full((64,), 3))]
+    with mode(), heedful.record(model := layers(*masks, count=3)) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert len(recording) == 18
+    assert len({id(call.causes.mask) for call in recording}) == 6
+    for call, mask in zip(recording, masks * 3, strict=True):
+        assert torch.equal(call.weights() > 0, mask.crop((2, 64, 64)).expand(2, 64, 64))

@@ -1,10 +1,8 @@
 """`call.layer`: the number of a block, whatever numbers stand before it in the name."""
 
 import pytest
-import torch
 from torch import nn
 
-import heedful
 from heedful.recorder.blocks import Blocks
 
 
@@ -53,22 +51,3 @@ THREE = (Block, Block, Block)
 )
 def test_the_first_list_of_like_parts_counts_blocks(model, layers):
     assert layers_of(model) == layers
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads its compiler
-def test_a_part_that_is_compiled_counts_as_what_it_was():
-    model = nn.Sequential(nn.Identity(), Encoder(*THREE))
-    model[1].layers[1] = torch.compile(model[1].layers[1], backend="eager")
-    assert layers_of(model) == [0, 1, 2]
-
-
-def test_blocks_behind_a_pipeline_are_chosen_by_their_own_numbers():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 9, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3}
-    config = transformers.BertConfig(**sizes, intermediate_size=16)
-    model = nn.Sequential(nn.Identity(), transformers.BertModel(config)).eval()
-    with torch.no_grad(), heedful.record(model, layers=[2]) as recording:
-        model(torch.tensor([[1, 2, 3]]))
-    assert [(call.layer, call.name) for call in recording] == [
-        (2, "1.encoder.layer.2.attention.self")
-    ]

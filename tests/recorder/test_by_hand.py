@@ -1,7 +1,5 @@
 """A softmax and products by hand: the map that is shown is the model's, however it is written."""
 
-import weakref
-
 import pytest
 import torch
 from looked import (
@@ -115,16 +113,6 @@ def test_weights_that_meet_values_in_no_product_are_missed():
     looked_at(Heads(attend), *tokens(), missed={"Heads": UNMET})
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_products_of_tables_without_heads(turned):
-    def attend(x, y):
-        weights = torch.mm(x, y.mT).softmax(-1)
-        return y.mT.mm(weights.mT).mT if turned else weights.mm(y)
-
-    x, y = torch.randn(N, D), torch.randn(M, D)
-    shows(looked_at(Given(attend), x, y), weighed(x, y)[None, None])
-
-
 KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:, None])
 
 
@@ -170,35 +158,6 @@ def test_one_softmax_of_several_values_is_one_call():
         return weights @ key, torch.einsum("bhij,bhjd->bhid", weights, key.exp())
 
     of_heads(attend, N, M)
-
-
-def test_one_bias_of_both_sides_is_turned_for_the_other():
-    """Its one entry that is not symmetric is in none of the eight rows that are compared."""
-    bias = torch.randn(20, 20)
-    bias = bias + bias.T
-    bias[1, 3], bias[3, 1] = 6.0, -6.0
-
-    def both(x, y):
-        scores = x @ y.mT + bias
-        return scores.softmax(-1) @ y, scores.softmax(-2).mT @ x
-
-    x, y = torch.randn(2, B, 20, D)
-    scores = x @ y.mT + bias
-    maps = scores.softmax(-1)[:, None], scores.mT.softmax(-1)[:, None]
-    shows(looked_at(Given(both), x, y), *maps, proof="proved")
-
-
-def test_one_mask_in_two_senses():
-    keep = (torch.arange(N * N).view(N, N) % 2 == 0).expand(B, N, N)
-
-    def attend(x, keep):
-        scores = x @ x.mT
-        seen = torch.where(keep, scores, -torch.inf).softmax(-1)
-        return seen @ x, scores.masked_fill(keep, -torch.inf).softmax(-1) @ x
-
-    x = torch.randn(B, N, D)
-    maps = [over_its_sum((x @ x.mT).exp() * sees)[:, None] for sees in (keep, ~keep)]
-    shows(looked_at(Given(attend), x, keep), *maps, proof="proved")
 
 
 @pytest.mark.parametrize("low", [-1e9, -torch.inf])
@@ -247,23 +206,6 @@ def test_what_is_shown_in_training_is_from_before_dropout(drop, keeps):
     shows(recording, weighed(*model.heads(*given)))
     if recording[0].proof != "proved":
         assert (recording[0].proof, "dropped at random" in recording[0].why) == ("unproved", True)
-
-
-def test_what_no_product_takes_is_let_go():
-    class Chooses(nn.Module):
-        """Experts, say: softmaxes and no product, and what follows a gate."""
-
-        def forward(self, x):
-            made, gated = [weakref.ref(x.softmax(-1)), weakref.ref(x.exp())], x * x.softmax(1)
-            for _ in range(100):
-                gated = gated + 1
-                made.append(weakref.ref(gated))
-            self.held = sum(each() is not None for each in made)
-            return over_its_sum((x @ x.mT).exp()) @ x
-
-    with torch.no_grad(), heedful.record(model := Chooses()) as recording:
-        model(torch.randn(B, H, N, D))
-    assert (model.held, len(recording)) == (1, 1)
 
 
 def test_values_and_chosen_heads_are_kept(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from looked import Given, looked_at
 from torch import nn
 from torch.nn.attention import bias
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
@@ -71,16 +72,6 @@ def test_numbers_far_below_all_else_are_a_mask_and_the_rest_is_a_bias(low, slope
         assert (call.kind, call.causes.mask) == ("causal", Causal(0))
         bias = None if slope == 0 else alibi.masked_fill(~CAUSAL, 0.0)
         assert (call.causes.bias is None) if bias is None else torch.equal(call.causes.bias, bias)
-
-
-@pytest.mark.parametrize("low", [-1e4, -1e9])
-def test_a_row_hidden_whole_keeps_the_weights_that_the_model_gave_it(low):
-    x, mask = torch.randn(B, H, N, D), added(CAUSAL, low)
-    mask[4] = low
-    scores = x.sin() @ x.cos().mT / D**0.5 + mask  # in float32, as the model has them
-    recording = run(x, mask)
-    is_exact(recording, scores.softmax(-1))
-    assert (recording[0].weights(queries=4) > 0).all()
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -222,36 +213,6 @@ def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
         torch.testing.assert_close(call.received(), expected[0].sum(1), atol=2e-4, rtol=0)
 
 
-class Cached(nn.Module):
-    """Decoding by hand: the keys so far, and a kernel that is told of no mask for one query."""
-
-    def forward(self, x):
-        self.keys = x if x.shape[-2] > 1 else torch.cat([self.keys, x], dim=-2)
-        is_causal = x.shape[-2] > 1
-        return scaled_dot_product_attention(x, self.keys, self.keys, is_causal=is_causal)
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_query_whose_keys_grow_is_causal(every):
-    x = torch.randn(1, H, N, D)
-    with heedful.record(model := Cached(), every=every) as recording:
-        for part in x.split([3, 1, 1, 1, 1], dim=-2):
-            model(part)
-    assert [call.kind for call in recording] == ["causal"] * len(range(0, 5, every))
-    if every == 1:
-        [whole] = recording.stitched()
-        expected = maps(x, x, added(CAUSAL))[0]
-        torch.testing.assert_close(whole.weights(), expected, atol=2e-6, rtol=0)
-
-
-def test_a_query_that_pools_is_cross_however_long_the_texts():
-    pooling = lambda x: scaled_dot_product_attention(x[..., :1, :], x, x)  # noqa: E731
-    with heedful.record(model := Given(pooling)) as recording:
-        for length in (5, 5, 9, 3, 12):
-            model(torch.randn(B, H, length, D))
-    assert [call.kind for call in recording] == ["cross"] * 5
-
-
 def nested(x):
     parts = [x[0].transpose(0, 1), x[1].transpose(0, 1)[:3]]
     packed = torch.nested.nested_tensor(parts, layout=torch.jagged).transpose(1, 2)
@@ -315,3 +276,25 @@ def test_a_model_without_attention_is_told_so():
     with heedful.record(layer) as recording:  # which has not run
         pass
     assert not recording.missed
+
+
+def nearer(score, b, h, q, k):
+    return score - (q - k).abs()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("call", [flex_attention, torch.compile(flex_attention, backend="eager")])
+def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call):
+    texts, place = torch.tensor([0] * 4 + [1] * 6), torch.arange(10)
+    packed = lambda b, h, q, k: (texts[q] == texts[k]) & (q >= k)  # noqa: E731
+    mask = create_block_mask(packed, None, None, 10, 10, device="cpu")
+    query, key = torch.randn(B, 4, 10, 16), torch.randn(B, 2, 10, 16)
+    with torch.no_grad(), heedful.record(model := Given(call)) as recording:
+        model(query, key, key, None, mask, 0.3, True)
+    allowed = packed(0, 0, place[:, None], place)
+    scores = 0.3 * query @ key.repeat_interleave(2, 1).mT
+    is_exact(recording, scores.masked_fill(~allowed, -torch.inf).softmax(-1))
+    assert (recording[0].kind, recording[0].door) == ("causal", "flex_attention")
+    assert [type(part) for part in recording[0].causes.mask.parts] == [Causal, KeyRanges]
+    with torch.no_grad():
+        looked_at(Given(call), query, query, query, nearer, missed={"Given": "score_mod"})

@@ -9,7 +9,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.models import Seq2Seq, Seq2SeqConfig
 from heedful.ops.masks import Causal
 from heedful.pictures import layers
 from heedful.recording.drawing import scores_of
@@ -69,20 +68,6 @@ def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
     assert look["title"] == "one"
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_a_part_that_is_drawn_alone_is_drawn_as_among_the_others(part, drawn):
-    config = Seq2SeqConfig(vocabulary=9, context_length=8, width=8, layers=2, heads=2)
-    model = Seq2Seq(config).eval()
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(torch.randint(9, (1, 5)), torch.randint(9, (1, 3)))
-    recording.plot()
-    recording.plot(part=part)
-    (every, _), ([alone], _) = drawn
-    [among] = [block for block in every if block.heading.startswith(part)]
-    assert (alone.heading, alone.axes) == (among.heading, among.axes)
-    assert ("source" in alone.axes[1]) == (part != "decoder")
-
-
 def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
     recording = recorded(900, Causal().crop((900, 900)))
     call = recording[1]
@@ -101,17 +86,6 @@ def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
         assert blocks[0].keys[:2] == ["0", str(size)]
         word = {np.max: "largest", np.mean: "mean"}[pool]
         assert any(f"{word} of {size} × {size} weights" in note for note in look["notes"])
-
-
-def test_passes_that_are_no_generation_are_drawn_each_by_itself(drawn):
-    recording = recorded(5, passes=2)
-    recording.plot()
-    recording.plot(pass_index=1)
-    (every, _), (one, _) = drawn
-    assert [block.heading for block in every] == ["pass 0", "pass 1"]
-    assert all(len(block.lines) == 3 for block in every)
-    [block] = one
-    np.testing.assert_array_equal(block.lines[0].maps[0], recording[3].weights(0))
 
 
 def test_a_generation_is_drawn_as_one(drawn):
@@ -138,21 +112,6 @@ def test_a_generation_is_drawn_as_one(drawn):
     assert any("4 passes" in note for note in look["notes"])
 
 
-def test_two_calls_of_one_layer_say_which(drawn):
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([Attend()])
-
-        def forward(self, x):
-            return self.layers[0](self.layers[0](x))
-
-    with heedful.record(twice := Twice()) as recording:
-        twice(torch.randn(1, 2, 4, 8))
-    recording.plot()
-    assert [line.name for line in drawn[0][0][0].lines] == ["layer 0, call 0", "layer 0, call 1"]
-
-
 def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     recording = recorded(6)
     recording.tokens = [["[CLS]", "it", "[SEP]", "it", "is", "[SEP]"]]
@@ -160,23 +119,6 @@ def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     [block] = drawn[0][0]
     assert block.queries == block.keys == ["[CLS]", "it₁", "[SEP]₂", "it₃", "is", "[SEP]₅"]
     assert block.borders == ([3], [3])
-
-
-def test_patches_of_an_image_are_named_where_no_token_is(drawn):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(
-        image_size=12, patch_size=4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16,
-    )  # fmt: skip
-    model = transformers.ViTModel(config).eval()
-    with heedful.record(model) as recording, torch.no_grad():
-        model(torch.randn(1, 3, 12, 12))
-    recording.plot()
-    [block] = drawn[0][0]
-    assert block.keys == ["class", *(f"patch {r},{c}" for r in range(3) for c in range(3))]
-    assert "patches" in block.axes[1]
-    recorded(10).plot()  # ten vectors of a model that is not known are only numbered
-    assert drawn[1][0][0].keys == [str(n) for n in range(10)]
 
 
 def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
@@ -206,14 +148,6 @@ def test_what_there_is_not_is_one_line(options, says):
     with pytest.raises(ArgumentError, match=says) as raised:
         recording.plot(**options)
     assert "\n" not in str(raised.value)
-
-
-def test_nothing_was_recorded():
-    with heedful.record(nn.Linear(2, 2)) as recording:
-        pass
-    with pytest.raises(RunError, match="nothing was recorded"):
-        recording.plot()
-    assert "0 calls" in recording._repr_html_()
 
 
 def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):

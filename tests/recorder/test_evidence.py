@@ -17,9 +17,9 @@ import heedful
 from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
 from heedful.ops.causes import Causes
-from heedful.recording import capture, certificate, evidence
+from heedful.recording import capture, evidence
 from heedful.recording.certificate import certify
-from heedful.recording.evidence import DIRECTIONS, evidence_of, projected
+from heedful.recording.evidence import evidence_of
 from heedful.recording.real_tokens import RealTokens
 
 B, H, N, D = 2, 3, 11, 16
@@ -142,20 +142,6 @@ def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data)
         check, _ = certify(causes, tokens, evidence_of(value, output, {kind}))
     assert not check.passed
     assert check.where == f"head {h} of sequence {b}"
-
-
-@pytest.mark.parametrize("width", [8, 300])
-def test_directions_are_signs_that_draw_nothing(width):
-    before = torch.get_rng_state()
-    signs = projected(torch.eye(width))
-    assert torch.equal(torch.get_rng_state(), before)
-    if width <= DIRECTIONS:
-        assert torch.equal(signs, torch.eye(width))
-    else:
-        assert torch.equal(signs.abs(), torch.ones(width, DIRECTIONS))
-        assert (signs.sum(0).abs() < 4 * width**0.5).all()  # neither all + nor all −
-    x = torch.randn(2, 3, 5, width)
-    torch.testing.assert_close(projected(x), x @ signs)
 
 
 def test_a_call_whose_check_ends_in_an_error_is_not_shown(monkeypatch):
@@ -284,24 +270,3 @@ def test_a_value_that_is_no_number_hides_no_other_feature(odd, width, small, mon
         check, _ = certify(causes, [RealTokens.all_of(20, 20)], kept)
         assert check.passed == (factor == 1) or odd == 3e38
         assert not (factor == 3 and check.passed)
-
-
-def test_sequences_of_one_mask_are_compared_together_wherever_they_stand(monkeypatch):
-    """Also of some heads alone; and the one that is wrong is named."""
-    groups, compared = [], certificate._compared
-    monkeypatch.setattr(
-        certificate, "_compared", lambda group, *of: groups.append(group) or compared(group, *of)
-    )
-    masks = torch.rand(3, 1, N, N) < 0.7
-    masks[..., 0] = True
-    inputs = (*torch.randn(3, 12, H, N, D), masks.repeat(4, 1, 1, 1))
-    model = Attends(scaled_dot_product_attention)
-    with heedful.record(model, heads=[0, 1]) as recording:
-        model(*inputs)
-    assert recording[0].proof == "proved"
-    assert sorted(map(len, (group.sequences for group in groups))) == [4, 4, 4]
-    with heedful.record(model) as recording:
-        model(*inputs)
-    assert len(recording) == 1
-    recording._captures[0].key[7, 1] *= 2
-    assert "head 1 of sequence 7" in recording[0].why

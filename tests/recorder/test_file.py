@@ -1,16 +1,16 @@
 """A recording on disk: it comes back whole, or one clear line says why not."""
 
 import json
-import os
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looked import Given
 from safetensors.torch import save_file
 
 import heedful
-from heedful.errors import ArgumentError, RunError, SaveError
+from heedful.errors import RunError, SaveError
 from heedful.files import read_tensors, tensor_files
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, KeyRanges, Window
@@ -39,15 +39,13 @@ def recording():
 def foreign():
     """A module whose mask has no structure, with a bias that both calls share."""
 
-    class Foreign(torch.nn.Module):
-        def forward(self, x, table, bias):
-            first = heedful.attention(x, x, x, mask=table, bias=bias)
-            return heedful.attention(first, first, x, mask=table, bias=bias)
+    def attend(x, table, bias):
+        first = heedful.attention(x, x, x, mask=table, bias=bias)
+        return heedful.attention(first, first, x, mask=table, bias=bias)
 
-    module, x = Foreign(), torch.randn(2, 3, 7, 4)
     table = torch.rand(2, 1, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.6
-    with heedful.record(module) as recording:
-        module(x, table, torch.randn(3, 7, 7))
+    with heedful.record(model := Given(attend)) as recording:
+        model(torch.randn(2, 3, 7, 4), table, torch.randn(3, 7, 7))
     return recording
 
 
@@ -101,27 +99,22 @@ def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_
     assert "1.bias" not in names
 
 
-class Masked(torch.nn.Module):
-    def forward(self, x, mask):
-        return heedful.attention(x, x, x, mask=mask)
+STRUCTURES = [
+    Causal(2),
+    Causal(-2),
+    Window(2, 1),
+    Causal(1) & Window(3, 1),
+    KeyRanges(torch.tensor([0, 0, 1, 4, 4, 2, 6]), torch.tensor([2, 4, 3, 7, 5, 4, 7])),
+]
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        Causal(2),
-        Causal(-2),
-        Window(2, 1),
-        Causal(1) & Window(3, 1),
-        KeyRanges(torch.tensor([0, 0, 1, 4, 4, 2, 6]), torch.tensor([2, 4, 3, 7, 5, 4, 7])),
-    ],
-    ids=["ahead", "behind", "window", "window ahead", "runs"],
-)
-def test_a_structure_comes_back_with_all_its_numbers(mask, tmp_path):
-    with heedful.record(model := Masked()) as recording:
-        model(torch.randn(2, 3, 7, 4), mask)
+def test_a_structure_comes_back_with_all_its_numbers(tmp_path):
+    attend = lambda x: [heedful.attention(x, x, x, mask=mask) for mask in STRUCTURES]  # noqa: E731
+    with heedful.record(model := Given(attend)) as recording:
+        model(torch.randn(2, 3, 7, 4))
     same(recording, again := heedful.load(recording.save(tmp_path / "r")))
-    assert torch.equal(again[0].causes.mask.crop((3, 7, 7)), mask.crop((7, 7)))
+    for call, mask in zip(again, STRUCTURES, strict=True):
+        assert torch.equal(call.causes.mask.crop((3, 7, 7)), mask.crop((7, 7)))
 
 
 def test_tensors_are_kept_once_only_where_they_are_the_same():
@@ -132,34 +125,17 @@ def test_tensors_are_kept_once_only_where_they_are_the_same():
     assert found == {"again": "first"}
 
 
-def test_a_failed_write_leaves_the_old_file(recording, tmp_path, monkeypatch):
-    path = recording.save(tmp_path / "r.safetensors")
-    before = path.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(SaveError, match="No space left"):
-        recording.save(path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["r.safetensors"]
-
-
 def test_nothing_but_a_recording_is_written_over(recording, tmp_path):
-    for name, held in (("model.safetensors", None), ("notes.txt", b"mine"), ("a", b"")):
-        path = tmp_path / name
-        if held is None:
-            save_file({"weight": torch.ones(2)}, path)
-            held = path.read_bytes()
-        path.write_bytes(held)
-        if not held:  # as `tempfile` makes them
-            assert len(heedful.load(recording.save(path))) == len(recording)
-            recording.save(path)
-            continue
-        with pytest.raises(SaveError, match=f"{name} is there, and is no recording; .*new file"):
+    save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    for path in tuple(tmp_path.iterdir()):
+        held = path.read_bytes()
+        with pytest.raises(SaveError, match=f"{path.name} is there, and is no recording; .*new"):
             recording.save(path)
         assert path.read_bytes() == held
+    (tmp_path / "a").touch()  # as `tempfile` makes them
+    for _ in range(2):
+        assert len(heedful.load(recording.save(tmp_path / "a"))) == len(recording)
 
 
 def test_what_is_no_recording_is_one_line(recording, tmp_path):
@@ -181,9 +157,6 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
     path.write_bytes(whole)
     rewritten(path, put("version", 9))
     refused(path.read_bytes(), "of version 9 of the format; expected version 1; record again")
-    save_file({"weight": torch.ones(2)}, path)
-    with pytest.raises(RunError, match="is no recording"):
-        heedful.load(path)
     with pytest.raises(RunError, match="is a directory; expected a file written by"):
         heedful.load(tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -193,18 +166,6 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
         recording.save(tmp_path)
     with pytest.raises(RunError, match=r"no file .*none"):
         heedful.load(tmp_path / "none.safetensors")
-
-
-def test_maps_that_a_model_returned(tmp_path):
-    maps = [torch.rand(2, 3, 5, 7).softmax(-1), torch.eye(4).expand(2, 1, 4, 4)]
-    recording = from_attentions(maps)
-    for b, sequence in enumerate(recording.sequences):
-        for call, map_ in zip(sequence, maps, strict=True):
-            torch.testing.assert_close(call.weights(), map_[b], atol=1e-6, rtol=1e-6)
-    assert recording[1].diagonal(0).tolist() == [1.0]
-    same(recording, heedful.load(recording.save(tmp_path / "maps.safetensors")))
-    with pytest.raises(ArgumentError, match="sdpa, which returns no weights"):
-        from_attentions([None])
 
 
 def rewritten(path, change):
@@ -226,39 +187,33 @@ def put(place, value):
     return change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda about: ["a", "list"],
-        *(put("version", one) for one in ("two", None, 0, 1.5)),
-        *(put("same", one) for one in ([1], 3, {"1.query": "none"})),
-        *(put("calls", one) for one in (3, {"a": 1}, [3], None)),
-        *(put("tokens", one) for one in (3, ["flat"], [[1]])),
-        *(put("calls.0.name", one) for one in (3, None)),
-        *(put("calls.0.layer", one) for one in ("x", 0.5)),
-        *(put("calls.0.layout", one) for one in (3, None, ["sure", ""], ["told", 3])),
-        *(put("calls.0.texts", one) for one in (1, "2")),
-        *(put("calls.0.first", one) for one in (-1, 1, "x")),
-        *(put("calls.0.against", one) for one in (3, None, ["0"], {"x": "wrong"}, {"2": "wrong"})),
-        *(put("calls.0.kind", one) for one in ("other", 3)),
-        *(put("calls.0.scale", one) for one in ("x", None, torch.nan, torch.inf)),
-        *(put("calls.0.heads", one) for one in ([1], [0, 1, 1, 2], "abcd", [0, 1, 2, "3"], 4)),
-        *(put("calls.0.tokens", one) for one in ([], 3, [{}], None)),
-        *(put("calls.0.tokens_of", one) for one in ([], [0], [0, 7], None)),
-        *(
-            put("calls.0.tokens.0.keys", one)
-            for one in ([3, 1, 2], [0, 99], [-2, 3], [1], "none", "0.query", 4)
-        ),
-        *(
-            put("calls.0.tokens.0.mask", one)
-            for one in ([], {}, {"causal": "x"}, {"window": 0, "offset": 0}, 3,
-                        {"bits": "0.query", "keys": 11}, {"bits": "0.query", "keys": "x"})
-        ),
-        *(put("calls.0.check", one) for one in ([], {}, {"worst": 0.0, "wrong": 1}, "x")),
-        *(put("calls.0.check.worst", one) for one in ("x", None, [], torch.nan)),
-        *(put("calls.0.check.tolerance", one) for one in ("x", torch.nan, torch.inf)),
-    ],
-)  # fmt: skip
+DAMAGE = {
+    "version": ("two", None, 0, 1.5),
+    "same": ([1], 3, {"1.query": "none"}),
+    "calls": (3, {"a": 1}, [3], None),
+    "tokens": (3, ["flat"], [[1]]),
+    "calls.0.name": (3, None),
+    "calls.0.layer": ("x", 0.5),
+    "calls.0.layout": (3, None, ["sure", ""], ["told", 3]),
+    "calls.0.texts": (1, "2"),
+    "calls.0.first": (-1, 1, "x"),
+    "calls.0.against": (3, None, ["0"], {"x": "wrong"}, {"2": "wrong"}),
+    "calls.0.kind": ("other", 3),
+    "calls.0.scale": ("x", None, torch.nan, torch.inf),
+    "calls.0.heads": ([1], [0, 1, 1, 2], "abcd", [0, 1, 2, "3"], 4),
+    "calls.0.tokens": ([], 3, [{}], None),
+    "calls.0.tokens_of": ([], [0], [0, 7], None),
+    "calls.0.tokens.0.keys": ([3, 1, 2], [0, 99], [-2, 3], [1], "none", "0.query", 4),
+    "calls.0.tokens.0.mask": ([], {}, {"causal": "x"}, {"window": 0, "offset": 0}, 3,
+                              {"bits": "0.query", "keys": 11}),
+    "calls.0.check": ([], {}, {"worst": 0.0, "wrong": 1}, "x"),
+    "calls.0.check.worst": ("x", None, [], torch.nan),
+    "calls.0.check.tolerance": ("x", torch.nan, torch.inf),
+}  # fmt: skip
+CHANGES = [put(place, value) for place, values in DAMAGE.items() for value in values]
+
+
+@pytest.mark.parametrize("change", [lambda about: ["a", "list"], *CHANGES])
 def test_a_damaged_header_is_one_line(recording, tmp_path, change):
     path = recording.save(tmp_path / "r.safetensors")
     rewritten(path, change)
@@ -271,25 +226,22 @@ def test_a_damaged_header_is_one_line(recording, tmp_path, change):
     assert "record again" in said or "is no recording" in said
 
 
-@settings(max_examples=300)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "r.safetensors"
+    return from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(path)
+
+
+@settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bits=st.integers(1, 255))
 def test_any_byte_of_a_header_that_has_changed_is_found(saved, place, bits):
-    path, whole = saved
+    whole = bytearray(saved.read_bytes())
     place %= 8 + int.from_bytes(whole[:8], "little")
-    changed = bytes([whole[place] ^ bits])
-    path.write_bytes(whole[:place] + changed + whole[place + 1 :])
+    path = saved.with_name("changed")
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
     with pytest.raises(RunError) as raised:
         heedful.load(path)
     assert "\n" not in str(raised.value)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A file, and what is in it."""
-    path = from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(
-        tmp_path_factory.mktemp("saved") / "r.safetensors"
-    )
-    return path, path.read_bytes()
 
 
 def test_a_damaged_tensor_is_one_line(recording, tmp_path):
@@ -357,5 +309,3 @@ def test_what_was_found_to_be_wrong_comes_back(recording, tmp_path):
     assert again.sequences[1][1].why == "sequence 1 is of another text"
     with pytest.raises(RunError, match=r"not recorded truthfully: sequence 1 is of another"):
         again.sequences[1][1].weights()
-    for text, other in zip(recording.sequences, again.sequences, strict=True):
-        assert [repr(call) for call in text] == [repr(call) for call in other]

@@ -158,24 +158,6 @@ def given(N, M, **others):
     return {"query": torch.zeros(1, 2, N, 4), "key": torch.zeros(1, 2, M, 4)} | others
 
 
-def test_padding_that_a_model_derives_itself_is_left_out():
-    """Wav2Vec2 is told of samples, and tells its attention of frames."""
-    config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20,
-        conv_dim=(8, 8), conv_kernel=(10, 3), conv_stride=(5, 2), num_feat_extract_layers=2,
-        num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, feat_extract_norm="layer",
-    )  # fmt: skip
-    model = transformers.Wav2Vec2Model._from_config(config, attn_implementation="eager").eval()
-    model.config._attn_implementation = "flash_attention_2"
-    real = torch.ones(2, 400, dtype=torch.long)
-    real[1, 200:] = 0
-    with heedful.record(model) as recording:
-        model(torch.randn(2, 400), attention_mask=real)
-    sizes = [sequence[0].shape for sequence in recording.sequences]
-    assert sizes[0][1] > sizes[1][1]
-    assert all(sequence[0].check.passed for sequence in recording.sequences)
-
-
 def test_what_hides_nothing_is_no_mask():
     lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}  # alone they are not heeded
     assert flash_attention.mask_of(given(5, 5, **lengths), causal=False) is None

@@ -63,20 +63,10 @@ def with_its_own_forward(block, name, attend):
     getattr(block, name).forward = attend
 
 
-def put_around(block, name, attend):
-    part = getattr(block, name)
-    part.forward = functools.wraps(part.forward)(lambda x, around=part.forward: attend(around(x)))
-
-
 def with_a_partial_as_forward(block, name, attend):
     """As accelerate has it."""
     part = getattr(block, name)
     part.forward = functools.partial(lambda part, x: attend(x), part)
-
-
-def by_a_checkpoint(block, name, attend):
-    calls = functools.partial(torch.utils.checkpoint.checkpoint, attend, use_reentrant=False)
-    getattr(block, name).forward = calls
 
 
 def with_a_class_that_was_patched(block, name, attend):
@@ -88,8 +78,8 @@ def with_a_class_that_was_patched(block, name, attend):
     part.__class__.forward = lambda self, x: attend(x)
 
 
-WAYS = [replaced, hooked, hooked_before, with_its_own_forward, put_around,
-        with_a_partial_as_forward, by_a_checkpoint, with_a_class_that_was_patched]  # fmt: skip
+WAYS = [replaced, hooked, hooked_before, with_its_own_forward,
+        with_a_partial_as_forward, with_a_class_that_was_patched]  # fmt: skip
 
 
 @pytest.mark.parametrize("attend", [by_hand, by_kernel])

@@ -119,13 +119,6 @@ def test_keys_that_were_moved_keep_their_rows(way):
     torch.testing.assert_close(scores.softmax(-1).view(weights.shape), weights)
 
 
-def test_axes_are_those_of_the_softmax():
-    query, key, value = factors()
-    [meeting], _, _ = watched(lambda: (query @ key.mT).softmax(-1) @ value)
-    cells = cells_of(meeting)
-    assert (cells.kinds, cells.shape) == ([BATCH, BATCH, QUERIES, KEYS], (B, H, N, M))
-
-
 def test_keys_times_queries_are_turned():
     query, key, value = factors()
     [meeting], missed, _ = watched(lambda: value.mT @ (key @ query.mT).softmax(-2))
