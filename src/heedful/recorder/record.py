@@ -35,7 +35,6 @@ from heedful.recorder.owners.usual_order import widths_of
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
 from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
-from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
@@ -104,14 +103,12 @@ def record(
     again = functools.partial(
         record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
     )
-    recording.probe = functools.partial(verify, again, recorder.settling, running)
+    recording.probe = functools.partial(verify, again, recorder.settling)
     try:
-        with uninterrupted():
-            _begin(recorder, stack)
+        _begin(recorder, stack)
         yield recording
     finally:
-        with uninterrupted():
-            stack.close()
+        stack.close()
     recorder.end(model)
     options.check_layers(recorder.names)
     recording.know_patches(patches_of(model, modules), recorder.image)
