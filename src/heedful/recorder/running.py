@@ -117,14 +117,10 @@ class Running:
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
 
     @property
-    def runs(self) -> bool:
-        """Whether the model runs in any thread, and not as part of the backward pass."""
-        return bool(self.stack) and _graph_task() == -1
-
-    @property
     def here(self) -> bool:
         """Whether the model runs in this thread, and not as part of the backward pass."""
-        return self.runs and threading.get_ident() == self._thread
+        runs = bool(self.stack) and _graph_task() == -1
+        return runs and threading.get_ident() == self._thread
 
     @property
     def name(self) -> str:
@@ -136,11 +132,6 @@ class Running:
         """The name of a part of the innermost running module."""
         name = plain_name(self.stack[-1].name)
         return f"{name}.{part}" if name else part
-
-    @property
-    def innermost(self) -> Frame:
-        """The innermost running module, and its call."""
-        return self.stack[-1]
 
     @property
     def where(self) -> tuple[tuple[str, int], ...]:
