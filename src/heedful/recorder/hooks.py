@@ -20,7 +20,7 @@ class Hook:
     __slots__ = ("names", "teller")
 
     def __init__(self, teller: Any = None, names: Mapping[int, str] | None = None) -> None:
-        self.teller, self.names = teller, names or {}
+        self.teller, self.names = teller, {} if names is None else names
 
     def __call__(self, *given: Any) -> None:
         """Do nothing."""
