@@ -234,7 +234,7 @@ def _changing(
 
         def put(
             name: str, tensor: Tensor, place: int
-        ) -> Tensor:  # what is no tensor stays that of this pass
+        ) -> Tensor:
             at, before = next(tensors)
             if at != number:
                 return before
