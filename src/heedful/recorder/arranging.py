@@ -189,11 +189,7 @@ def _of_each_head(table: Tensor, heads: int) -> Tensor:
 
 
 def _of_weights_alone(order: Order, layout: Layout, lengths: set[int]) -> Layout:
-    """The layout of weights of a softmax of no product of queries and keys.
-
-    Raises:
-        TypeError: sizes that are those of no tokens, as of a softmax over features.
-    """
+    """The layout of weights of a softmax of no product of queries and keys."""
     N, M = order.count(QUERIES), order.count(KEYS)
     if M not in lengths or (N > 1 and N not in lengths):
         raise TypeError("a softmax of no product of queries and keys, and over no axis of tokens")
