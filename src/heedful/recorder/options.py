@@ -75,17 +75,15 @@ def _numbers(name: str, given: Any) -> list[int] | None:
     """The numbers of layers or heads, from 0, each once; None is all."""
     if given is None:
         return None
-    came = f"{name}={reprlib.repr(given)}"
-    if not isinstance(given, Iterable) or (isinstance(given, Tensor) and given.ndim != 1):
-        raise ArgumentError(came, expected=f"a list of numbers, such as {name}=[0]")
-    numbers = list(given)
-    if not all(is_whole(number) and number >= 0 for number in numbers):
-        raise ArgumentError(came, expected="whole numbers from 0, none counted from the end")
-    if not numbers or len({int(number) for number in numbers}) < len(numbers):
+    is_list = isinstance(given, Iterable) and getattr(given, "ndim", 1) == 1
+    numbers = [int(item) for item in given if is_whole(item) and item >= 0] if is_list else []
+    if not numbers or len({*numbers}) < len(list(given)):
         raise ArgumentError(
-            came, expected="at least one, and each once", remedy=f"leave {name} out for all"
+            f"{name}={reprlib.repr(given)}",
+            expected=f"whole numbers from 0, each once, such as {name}=[0]",
+            remedy=f"leave {name} out for all",
         )
-    return [int(number) for number in numbers]
+    return numbers
 
 
 def _bytes(budget: Any) -> int | None:

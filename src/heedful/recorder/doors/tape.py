@@ -89,14 +89,10 @@ class Tape(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        is_here: Callable[[], bool],
-        name: Callable[[], str],
-        see: Callable[[Meeting], None],
-        miss: Callable[[str, str], None],
+        self, parameters: Iterable[Tensor], is_here: Callable[[], bool], name: Callable[[], str],
+        see: Callable[[Meeting], None], miss: Callable[[str, str], None],
         fused: Mapping[str, Callable[[Any, dict[str, Any]], None]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
         tensors = [one for one in parameters if _is_dense(one)]

@@ -67,12 +67,9 @@ class Probing:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        given: Given,
-        calls_of: Callable[[tuple, dict[str, Any]], list[Call]],
+        self, model: nn.Module, given: Given, calls_of: Callable[[tuple, dict], list[Call]],
         progress: Callable[[float], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.model, self.given, self.calls_of, self.progress = model, given, calls_of, progress
         self._modules = dict(model.named_modules())
         self._done, self._passes, self._share = 0, 16, 0.0  # as many passes as most models need
