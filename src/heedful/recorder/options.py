@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.owners.told_axes import check_axes

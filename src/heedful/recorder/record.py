@@ -300,8 +300,8 @@ class _Recorder:
             evidence = with_sums(evidence, observed.sums, query, output)
         if observed.meeting is None:
             observed.query, observed.key = _copy(query, dtype), _copy(key, dtype)
-        keeps = self.options.values and value is not None
-        observed.value = _copy(value, dtype) if keeps else None
+        is_kept = self.options.values and value is not None
+        observed.value = _copy(value, dtype) if is_kept else None  # type: ignore[arg-type]
         observed.output = observed.sums = None
         observed.mask, observed.bias = self._once(observed.mask), self._once(observed.bias)
         if observed.sinks is not None:
