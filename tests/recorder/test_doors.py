@@ -8,7 +8,6 @@ import pytest
 import torch
 from looked import Given, looked_at
 from torch import nn
-from torch.nn.attention import bias
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -94,19 +93,6 @@ def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monk
     assert len(split) == 1
 
 
-@pytest.mark.parametrize("align", [bias.causal_lower_right, bias.causal_upper_left])
-def test_a_mask_that_torch_makes_only_when_asked(align):
-    query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
-    attend = lambda query, key: scaled_dot_product_attention(query, key, key, align(3, N))  # noqa: E731
-    with heedful.record(model := Given(attend)) as recording:
-        model(query, key)
-    offset = 0 if align is bias.causal_upper_left else N - 3
-    assert recording[0].shape[-1] == 3 + offset  # keys that no query can see are left out
-    whole = maps(query, key, added(torch.ones(3, N).tril(offset).bool()))
-    is_exact(recording, whole[..., : 3 + offset])
-    assert (recording[0].kind, recording[0].causes.mask) == ("causal", Causal(offset))
-
-
 @contextmanager
 def kernel(name, function):
     """A kernel of GPUs that `causal_lower_right` calls: on CPUs this function is in its place."""
@@ -149,41 +135,6 @@ def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides
     sums = scores.logsumexp(-1) if asked else torch.empty(*scores.shape[:2], 0)
     none = torch.empty(0, dtype=torch.long)
     return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), sums, none, none, 3, N
-
-
-@pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize(("hides", "has_bias"), [(0, False), (0, True), (1, False), (2, False)])
-def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bias, asked):
-    query, key, value = torch.randn(B, 3, H, D), torch.randn(B, N, H, D), torch.randn(B, N, H, 2)
-    table = torch.randn(B, H, 3, N) if has_bias else None
-
-    class Calling(nn.Module):
-        def forward(self, query, key, value, table, **more):
-            more = {"cu_seqlens_q": None, "cu_seqlens_k": None, "max_seqlen_q": None,
-                    "max_seqlen_k": None, "dropout_p": 0.0, "custom_mask_type": hides,
-                    "compute_log_sumexp": asked, **more}  # fmt: skip
-            return torch.ops.aten._efficient_attention_forward(query, key, value, table, **more)[0]
-
-    model = Calling()
-    with kernel("_efficient_attention_forward", efficient), torch.no_grad():
-        with heedful.record(model) as recording:
-            model(query, key, value, table)
-        assert recording[0].sums.any_known == asked
-        ends = torch.arange(B + 1, dtype=torch.int32)
-        odd = {"window_size": 2, "seqlen_k": ends, "cu_seqlens_q": ends, "custom_mask_type": 1}
-        for name, of in odd.items():
-            bias = torch.zeros(B, H, 3, N) if name == "custom_mask_type" else table
-            words = "a bias and" if name == "custom_mask_type" else name
-            with pytest.warns(UserWarning, match=words), heedful.record(model) as missed:
-                model(query, key, value, bias, **{name: of})
-            assert not len(missed)
-    sees = torch.ones(3, N).tril(N - 3 if hides == 2 else 0).bool() if hides else None
-    hidden = torch.zeros(3, N) if sees is None else added(sees)
-    whole = maps(
-        *(one.transpose(1, 2) for one in (query, key)), hidden + (0 if table is None else table)
-    )
-    M = recording[0].shape[-1]  # keys that no query can see are left out
-    is_exact(recording, whole[..., :M])
 
 
 PREFIX = torch.ones(90, 90).tril().bool()

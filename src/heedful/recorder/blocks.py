@@ -9,7 +9,6 @@ embedding, an encoder and a head are not.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 
 from torch import nn
 
@@ -31,27 +30,19 @@ class Blocks:
     def __init__(self, modules: Modules) -> None:
         # under torch.compile the module inside comes later, and counts
         self._named = {plain_name(name): part for part, name in modules.items()}
-        self._kinds: dict[str, list[type]] = defaultdict(list)  # of the numbered parts of each
-        for name, part in self._named.items():
-            home, _, number = name.rpartition(".")
-            if number.isdecimal():
-                self._kinds[home].append(type(part))
 
     def layer_of(self, name: str) -> int | None:
-        """The number of the block that a module is in; None where its name has no number.
-
-        It is the first one that counts blocks. Where none does, it is the first number.
-        """
+        """The first number in a name that counts blocks, else its first; None where it has none."""
         parts = name.split(".")
-        places = [i for i, part in enumerate(parts) if part.isdecimal()]
-        blocks = (i for i in places if len(places) == 1 or self._is_block(parts[: i + 1]))
+        places = [at for at, part in enumerate(parts) if part.isdecimal()]
+        blocks = (at for at in places if self._has_blocks(".".join(parts[:at]), parts[at]))
         place = next(blocks, places[0] if places else None)
         return None if place is None else int(parts[place])
 
-    def _is_block(self, parts: list[str]) -> bool:
-        """Whether a part of a list is one of its blocks, of which there are several alike."""
-        home = ".".join(parts[:-1])
-        if HEADS.search(home):  # a guess, by the name: heads of one's own are a list too
+    def _has_blocks(self, home: str, number: str) -> bool:
+        """Whether a list of parts has blocks, of which there are several alike."""
+        parts = getattr(self._named.get(home), "_modules", {})
+        if HEADS.search(home):  # a list of heads of attention
             return False
-        kind = type(self._named.get(".".join(parts)))
-        return isinstance(self._named.get(home), nn.ModuleList) or self._kinds[home].count(kind) > 1
+        alike = [part for part in parts.values() if type(part) is type(parts.get(number))]
+        return isinstance(self._named.get(home), nn.ModuleList) or len(alike) > 1

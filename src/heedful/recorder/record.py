@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
-from heedful.ops.masks import Combined, Mask
+from heedful.ops.masks import Mask
 from heedful.recorder.arranging import Seen
 from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
@@ -28,14 +27,13 @@ from heedful.recorder.doors import (
 from heedful.recorder.doors.tape import Tape
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.missed import NOTHING, silent
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed import AXES, Observed
 from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.inputs import Inputs, lengths_of
 from heedful.recorder.owners.usual_order import widths_of
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
 from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
-from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
@@ -104,14 +102,12 @@ def record(
     again = functools.partial(
         record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
     )
-    recording.probe = functools.partial(verify, again, recorder.settling, running)
+    recording.probe = functools.partial(verify, again, recorder.settling)
     try:
-        with uninterrupted():
-            _begin(recorder, stack)
+        _begin(recorder, stack)
         yield recording
     finally:
-        with uninterrupted():
-            stack.close()
+        stack.close()
     recorder.end(model)
     options.check_layers(recorder.names)
     recording.know_patches(patches_of(model, modules), recorder.image)
@@ -127,19 +123,9 @@ def _begin(recorder: _Recorder, stack: ExitStack) -> None:
     if transformers_interface.is_loaded():
         stack.enter_context(transformers_interface.watch(see, recorder.claim))
     if not all(map(torch_operations.tells, running.modules)):
-        stack.callback(_warn_of_other_thread, recorder.recording, threading.get_ident())
         tensors = [*running.model.parameters(), *running.model.buffers()]
         recorder.tape = stack.enter_context(
             torch_operations.watch(tensors, see, recorder.follows, recorder.name, recorder.miss)
-        )
-
-
-def _warn_of_other_thread(recording: Recording, began: int) -> None:
-    """Warn where a recording ends in another thread than it began in: there its mode stays."""
-    if threading.get_ident() != began:
-        recording.warn(
-            "a recording ended in another thread than it began in, where torch goes on passing "
-            "each operation through it, which takes time; begin and end it in one thread"
         )
 
 
@@ -176,7 +162,7 @@ class _Recorder:
     def _forget(self) -> None:
         """Forget what the layers of a pass share."""
         self._pass = self.running.pass_index
-        self._inputs: list[tuple[Frame, Inputs]] = []
+        self._inputs: list[tuple[Frame, Tensor | None, Inputs]] = []
         self._held: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._is_inside: bool | None = None  # whether the pass is inside torch.func
         if self.tape is not None:
@@ -286,7 +272,7 @@ class _Recorder:
         number, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:
             return None
-        frame = running.innermost
+        frame = running.stack[-1]
         if multihead_attention.is_one(frame.module):
             multihead_attention.tell(observed, frame)
         widths, lengths = set[int](), set[int]()
@@ -294,9 +280,11 @@ class _Recorder:
             widths = self._widths_of(frame)
             lengths = lengths_of(frame)
         known = self.options.naming or running.is_known or package_of(frame.module) in KNOWN
-        evidence = self._kept(observed, name)
+        if observed.axes == AXES and (heads := self.options.heads) is not None:
+            check_heads(heads, observed.query.shape[1], name)
+            observed = observed.of_heads(heads)
         return Seen(
-            observed, evidence, name, layer, number, running.where, running.pass_index,
+            observed, self._kept(observed), name, layer, number, running.where, running.pass_index,
             self._given(), widths, lengths, running.writes, bool(known) and running.reads_text,
         )  # fmt: skip
 
@@ -305,28 +293,17 @@ class _Recorder:
             self._widths[frame.name] = widths_of(frame.module)
         return self._widths[frame.name]
 
-    def _kept(self, observed: Observed, name: str) -> Evidence:
+    def _kept(self, observed: Observed) -> Evidence:
         """Copy what the model may change of a call, and give what it is checked against."""
-        heads, values = self.options.heads, self.options.values
-        H = observed.query.shape[1]
-        if observed.axes == "b h n d" and heads is not None:
-            check_heads(heads, H, name)
-            chosen = observed.of_heads(heads)
-            for field in ("query", "key", "value", "output", "mask", "bias", "sinks", "sums"):
-                setattr(observed, field, getattr(chosen, field))
-        query, key, value, output = (
-            observed.query, observed.key, observed.value, observed.output,
-        )  # fmt: skip
-        dtype = self.options.dtype
-        evidence = evidence_of(
-            value, output, {query.dtype, dtype or query.dtype}, why=observed.why,
-            finish=observed.finish,
-        )  # fmt: skip
+        query, key, value, output = observed.query, observed.key, observed.value, observed.output
+        dtype, kinds = self.options.dtype, {query.dtype, self.options.dtype or query.dtype}
+        evidence = evidence_of(value, output, kinds, why=observed.why, finish=observed.finish)
         if observed.sums is not None and output is not None and dtype in (None, query.dtype):
             evidence = with_sums(evidence, observed.sums, query, output)
         if observed.meeting is None:
             observed.query, observed.key = _copy(query, dtype), _copy(key, dtype)
-        observed.value = _copy(value, dtype) if values and value is not None else None
+        keeps = self.options.values and value is not None
+        observed.value = _copy(value, dtype) if keeps else None
         observed.output = observed.sums = None
         observed.mask, observed.bias = self._once(observed.mask), self._once(observed.bias)
         if observed.sinks is not None:
@@ -349,29 +326,22 @@ class _Recorder:
     def _given(self) -> Inputs:
         """The inputs that tell of the texts of the call that runs."""
         reader = self.running.reader
-        for frame, inputs in self._inputs:
-            if frame is reader:
-                return inputs
         is_part = reader.module is not self.running.model  # a model that is called part by part
-        inputs = Inputs(reader, self.running.embedded if is_part else None)
-        self._inputs.append((reader, inputs))
+        embedded = self.running.embedded if is_part else None
+        for frame, ids, inputs in self._inputs:
+            if frame is reader and ids is embedded:
+                return inputs
+        inputs = Inputs(reader, embedded)
+        self._inputs.append((reader, embedded, inputs))
         self.image = self.image or inputs.image
         return inputs
 
 
 def _held(mask: Any) -> Any:
-    """A mask that nothing changes: a copy, and of a structure one with copies of its tables."""
+    """A copy of a mask; a mask of flex attention, which is a function, as it is."""
     if isinstance(mask, Tensor):
         return mask.detach().clone()
-    if not isinstance(mask, Mask):
-        return mask
-    if isinstance(mask, Combined):
-        return Combined(tuple(map(_held, mask.parts)))
-    made = copy.copy(mask)
-    for name, table in vars(mask).items():
-        if isinstance(table, Tensor):
-            object.__setattr__(made, name, table.clone())
-    return made
+    return copy.deepcopy(mask) if isinstance(mask, Mask) else mask
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -19,7 +19,7 @@ from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
-from heedful.recorder.running import Frame, Running
+from heedful.recorder.running import Frame
 from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
@@ -31,7 +31,6 @@ Again = Callable[[nn.Module], AbstractContextManager[Recording]]
 def verify(
     again: Again,
     settling: Settling,
-    running: Running,
     recording: Recording,
     model: nn.Module,
     inputs: Any,
@@ -42,7 +41,6 @@ def verify(
     Args:
         again: records the model as before.
         settling: what has settled the calls of the recording.
-        running: which knows the random states that the first pass found.
         recording, model, inputs, progress: as `Recording.verify` has them.
 
     Raises:
@@ -59,8 +57,8 @@ def verify(
             "inputs with no tensor in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    runs = _Runs(again, model, running)
-    with _undisturbed(model), torch.no_grad():
+    runs = _Runs(again, model)
+    with torch.no_grad(), _undisturbed(model):
         probing = Probing(model, given, runs, progress)
         captures = _captures_of(recording, runs.first)
         _compare(captures, runs.first)
@@ -76,14 +74,13 @@ class _Runs:
     first: what was seen in the first of these passes.
     """
 
-    def __init__(self, again: Again, model: nn.Module, running: Running) -> None:
-        self.again, self.model, self.running = again, model, running
+    def __init__(self, again: Again, model: nn.Module) -> None:
+        self.again, self.model = again, model
         self.first: list[Seen] = []
         self._modules = dict(model.named_modules())
 
     def __call__(self, arguments: tuple, keywords: dict[str, Any]) -> list[Call]:
-        if self.running.random_states is not None:
-            self.running.random_states.put_back()
+        torch.manual_seed(0)  # what a model draws is the same in each pass
         with self.again(self.model) as recording:
             self.model(*arguments, **keywords)
             seen = recording.unsettled()
@@ -102,37 +99,24 @@ class _Runs:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode, and put everything back: modes, buffers and random states.
-
-    Where one thing cannot be put back, all others are.
-    """
-    with ExitStack() as stack:
-        for module in model.modules():
-            stack.callback(setattr, module, "training", module.training)
-            for name, buffer in module._buffers.items():
-                before = None if buffer is None else buffer.detach().clone()
-                stack.callback(_put_back, module, name, buffer, before)
-            for value in vars(module).values():
-                if isinstance(value, torch.Generator):
-                    stack.callback(value.set_state, value.get_state())
-        stack.enter_context(torch.random.fork_rng())
-        stack.enter_context(warnings.catch_warnings())
+    """Run in evaluation mode, and put everything back: modes, buffers and random states."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [
+        (module._buffers, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.eval()
-        yield
-
-
-@torch.no_grad()
-def _put_back(module: nn.Module, name: str, buffer: Tensor | None, before: Tensor | None) -> None:
-    module._buffers[name] = buffer  # a pass may have put another one in its place
-    if buffer is None or before is None:
-        return
-    try:
-        is_same = torch.equal(buffer, before)
-    except NotImplementedError:  # of a sparse or nested one, say
-        is_same = False
-    if not is_same:
-        buffer.copy_(before)
+        try:
+            yield
+        finally:
+            for module, is_training in modes:
+                module.training = is_training
+            for home, name, buffer, before in buffers:
+                home[name] = buffer.copy_(before)
 
 
 def _called(inputs: Any) -> Given:
@@ -161,21 +145,14 @@ def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None
 
 
 def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
-    """Refuse inputs with which the model does something else than was recorded.
-
-    Raises:
-        ArgumentError: with the module that does.
-    """
+    """Raise `ArgumentError` for inputs with which the model does something else than recorded."""
     for capture, seen in zip(captures, first, strict=True):
         if capture is None:
             continue
-        own, again = capture.key.double(), cells_of_call(seen.observed).key.double()
-        meeting, is_same = seen.observed.meeting, capture.name == seen.name
-        has_keys = meeting is None or meeting.has_product
-        if is_same and has_keys and own.numel() == again.numel():  # in any order of axes
-            own, again = (keys.flatten().sort().values for keys in (own, again))
-            is_same = not bool((own - again).abs().max() > 1e-2 * again.abs().max())
-        if not is_same:
+        sides = capture.key, cells_of_call(seen.observed).key
+        before, again = (keys.double().flatten().sort().values for keys in sides)  # in any order
+        off = (before - again).abs().max() if before.shape == again.shape else torch.zeros(())
+        if capture.name != seen.name or bool(off > 1e-2 * again.abs().max()):
             raise ArgumentError(
                 f"inputs with which {capture.name} does something else than was recorded",
                 expected="the inputs of the pass that was recorded",
@@ -186,38 +163,29 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
 
 def _best(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[Probed], int]:
     """What probing tells, with texts along the dimension that settles most calls, and that."""
+
+    def unsettled(tried: tuple[list[Probed], int]) -> int:
+        return sum(bool(call.why) or bool((call.texts == SEVERAL).any()) for call in tried[0])
+
     tried: list[tuple[list[Probed], int]] = []
-    failed: ArgumentError | None = None
     for texts, dim in counts:
         try:
             tried.append((probing.probed(texts, dim), dim))
-        except ArgumentError as error:
-            failed = error
+        except ArgumentError:  # such as inputs that do not go together once they are changed
+            if not tried and (texts, dim) == counts[-1]:
+                raise
             continue
-        if not any(map(_is_open, tried[-1][0])):
+        if not unsettled(tried[-1]):
             break
-    if not tried and failed is not None:
-        raise failed
-    return min(tried, key=lambda several: sum(map(_is_open, several[0])))
-
-
-def _is_open(probed: Probed) -> bool:
-    return bool(probed.why) or bool((probed.texts == SEVERAL).any())
+    return min(tried, key=unsettled)
 
 
 def _apply(
-    recording: Recording,
-    settling: Settling,
-    seen: Seen,
-    capture: Capture | None,
-    probed: Probed,
-    has_ids: bool,
-) -> None:
-    """Note in a recording what probing tells of a call.
-
-    Args:
-        has_ids: whether rows of tables of ids are texts; where positions come first, they are none.
-    """
+    recording: Recording, settling: Settling, seen: Seen, capture: Capture | None,
+    probed: Probed, has_ids: bool,
+) -> None:  # fmt: skip
+    """Note in a recording what probing tells of a call; where its inputs have positions first,
+    rows of tables of ids are no texts."""
     meeting = seen.observed.meeting
     if meeting is not None and not meeting.has_product:  # nothing is known of what asked
         return
@@ -229,8 +197,8 @@ def _apply(
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
         elif capture is not None and capture.layout.word != "told":
-            before = f"{capture.layout.why}; " if capture.layout.why else ""
-            capture.layout = Layout("guessed", f"{before}probing did not settle it: {why}")
+            whys = filter(None, (capture.layout.why, f"probing did not settle it: {why}"))
+            capture.layout = Layout("guessed", "; ".join(whys))
         return
     is_block = order.count(KEYS) == 1 < order.count(QUERIES)
     layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
@@ -243,15 +211,14 @@ def _apply(
         of_texts = max(1, *(call.texts for call in recording._captures), max(texts) + 1)
         arranged = arranged._replace(first=texts.pop(), of_texts=of_texts)
     made = settling.kept(seen, arranged)
-    if made is not None and not has_ids:
+    if made is None:
+        return
+    if not has_ids:
         made = replace(made, ids=None, query_ids=None)
-    if made is not None and capture is None:
+    if capture is None:
         recording.insert(made)
-    elif made is not None and capture is not None:
-        is_same = made.query.shape == capture.query.shape
-        is_same = is_same and torch.equal(made.query, capture.query.to(made.query.device))
-        if not (is_same and capture.layout.word == "told"):
-            recording.replace(capture, replace(made, pass_index=capture.pass_index))
+    elif capture.layout.word != "told" or not torch.equal(made.query, capture.query):
+        recording.replace(capture, replace(made, pass_index=capture.pass_index))
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:

@@ -63,7 +63,7 @@ def _joined(several: list[Causes]) -> Causes:
         return first
     H = len(first.query)
     biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
-    sinks = [of.sinks for of in several if of.sinks is not None]
+    all_sinks = [of.sinks for of in several if of.sinks is not None]
     query, key = torch.cat([of.query for of in several]), torch.cat([of.key for of in several])
-    bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, sinks))
+    bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, all_sinks))
     return first._replace(query=query, key=key, bias=bias, sinks=sinks)

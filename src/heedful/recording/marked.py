@@ -1,4 +1,4 @@
-"""Segments as they are told, by tokens or by a text that occurs, as a boolean for each token.
+"""Segments as they are given, by tokens or by a text that occurs, as a boolean for each token.
 
 Of tokens only the labels are known (`·` for a space, `##` within a word), so a text is found by its
 letters, without white space, the signs that tokenizers write for it, and #; where it occurs nowhere
@@ -31,7 +31,7 @@ NO_LETTER = re.compile(rf"[\s#◌{SPACES}{''.join(SIGNS.values())}]")
 HERE = 60  # letters of a text that an error repeats
 
 
-def marked(told: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
+def marked(segments: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
     """For each segment which of the tokens are in it, boolean (T,); they may overlap.
 
     A segment is a slice, a range, a list of indices, a boolean for each token, or a text that
@@ -40,13 +40,13 @@ def marked(told: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, T
     >>> marked({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
     {'a': tensor([ True,  True, False, False]), 'b': tensor([False,  True,  True, False])}
     """
-    if not isinstance(told, Mapping) or not all(isinstance(name, str) for name in told):
+    if not isinstance(segments, Mapping) or not all(isinstance(name, str) for name in segments):
         raise ArgumentError(
-            f"segments {reprlib.repr(told)}",
+            f"segments {reprlib.repr(segments)}",
             expected="names with their tokens",
             remedy='{"system": slice(0, 40), "question": "Where is the cat?"}',
         )
-    return {name: _mark(name, where, tokens, labels) for name, where in told.items()}
+    return {name: _mark(name, where, tokens, labels) for name, where in segments.items()}
 
 
 def _mark(name: str, where: Any, tokens: int, labels: Sequence[str] | None) -> Tensor:

@@ -101,12 +101,12 @@ def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
     Configurations are transformers': `patch_size`, and a Swin block's window. Of another model a
     convolution that steps as far as it reaches is assumed to be what cuts.
     """
-    own = {
+    written = {
         part: name
         for part, name in parts.items()
         if not type(part).__module__.startswith("torch.nn.")
     }
-    patches = [*_windows(model, own), *_configured(own)] or list(_convolving(model, parts))
+    patches = [*_windows(model, written), *_configured(written)] or list(_convolving(model, parts))
     return sorted(patches, key=lambda cut: -len(cut.module))
 
 

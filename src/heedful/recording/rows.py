@@ -107,10 +107,10 @@ class Rows:
         causes = self._causes_of(heads)
         rows = ALL if within is None else as_slice(within)
         is_known = self.sums.known(heads, rows) is not None
-        own = of.LogSumExp(exact=not is_known)  # what is only compared may be off, and is mended
-        *found, sums = of.gather(causes, *statistics, own, within=within)
+        log_sums = of.LogSumExp(exact=not is_known)  # else mended where it is off
+        *results, sums = of.gather(causes, *statistics, log_sums, within=within)
         self._meet(causes, heads, rows, sums[:, rows])
-        return found
+        return results
 
     def knows(self, head: int, queries: range) -> bool:
         """Whether the log-sum-exps of some rows are known: then a cell of theirs costs itself."""
@@ -129,21 +129,21 @@ class Rows:
         if known is not None:
             return weights(causes, heads, rows, columns, known)
         of = causes.of_heads(heads)
-        part, found = by_rows(of.in_precision(), rows, columns)
-        self._meet(of, heads, rows, found)
-        return part
+        cells, sums = by_rows(of.in_precision(), rows, columns)
+        self._meet(of, heads, rows, sums)
+        return cells
 
     def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
         """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
         self.checked()
         known = self.sums.known(heads, as_slice(rows))
         if known is None:
-            told = [] if progress is None else [Progress(progress, len(rows))]
-            self.gathered(*told, heads=heads, within=rows)
+            tell = Progress(progress or (lambda share: None), len(rows))
+            self.gathered(tell, heads=heads, within=rows)
         return self.sums.of(heads, as_slice(rows))
 
     def compare_rows(self) -> None:
-        """Compare the log-sum-exp of every row with what the model's kernel had, if it told any.
+        """Compare the log-sum-exp of every row with what the model's kernel had, if it gave any.
 
         It says in `proof` and `why` what came of it.
         """
@@ -153,21 +153,21 @@ class Rows:
 
     def _found(self, head: int | None, statistic: Statistic) -> Any:
         """What one statistic finds of one head, or of all."""
-        [found] = self.gathered(statistic, heads=self._heads(head))
+        [result] = self.gathered(statistic, heads=self._heads(head))
         if head is None:
-            return found
-        return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
+            return result
+        return Top(*(part[0] for part in result)) if isinstance(result, Top) else result[0]
 
     def _causes_of(self, heads: slice) -> Causes:
         causes = self.checked()
         return causes if heads == ALL else causes.of_heads(heads)
 
-    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
-        fault = self.sums.meet(of, heads, rows, found)
+    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, sums: Tensor) -> None:
+        fault = self.sums.meet(of, heads, rows, sums)
         if fault is not None:  # unless the sum of a long row lost digits
             every = torch.arange(self.shape[1], device="cpu")[rows]
-            _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
-            fault = self.sums.meet(of, heads, rows, found)
+            _, sums = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
+            fault = self.sums.meet(of, heads, rows, sums)
         if fault is not None:
             self.refutations[self.row] = (
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "

@@ -59,21 +59,21 @@ def read_by(calls: list[Call], sides: Sides) -> list[Read]:
 
 
 def marks_of(
-    calls: list[Call], sides: Sides, told: Told, target: Told | None = None
+    calls: list[Call], sides: Sides, segments: Told, target: Told | None = None
 ) -> dict[bool, dict[str, Tensor]]:
     """Which tokens are in which segment, of each text that there is: True is what is written."""
-    segments = {False: told, True: target or {}}
+    by_text = {False: segments, True: target or {}}
     return {
-        writes: marked(segments[writes], text.length, text.labels)
+        writes: marked(by_text[writes], text.length, text.labels)
         for writes, text in _texts(calls, sides).items()
     }
 
 
 def of_call(
-    call: Call, told: Told, queries: Told | None = None, progress: Tell | None = None
+    call: Call, segments: Told, queries: Told | None = None, progress: Tell | None = None
 ) -> Segments:
     """The shares of one call; `Call.segments` says what the arguments are."""
-    of_keys = marked(told, call.shape[2], call.key_tokens)
+    of_keys = marked(segments, call.shape[2], call.key_tokens)
     if queries is not None:
         of_queries = marked(queries, call.shape[1], call.query_tokens)
     elif call.crosses:
@@ -86,14 +86,14 @@ def of_call(
 
 
 def of_calls(
-    calls: list[Call], sides: Sides, told: Told, target: Told | None = None,
+    calls: list[Call], sides: Sides, segments: Told, target: Told | None = None,
     progress: Tell | None = None,
 ) -> Segments:  # fmt: skip
     """The shares of calls of one pass, or of a generation; arguments as of `Sequence.segments`."""
-    _check(calls, sides, told, target)
-    marks = marks_of(calls, sides, told, target)
+    _check(calls, sides, segments, target)
+    marks = marks_of(calls, sides, segments, target)
     for writes, text in _texts(calls, sides).items():
-        if sides.crosses and not (target if writes else told):
+        if sides.crosses and not (target if writes else segments):
             every = torch.ones(text.length, dtype=torch.bool, device="cpu")
             marks[writes] = {TARGET if writes else SOURCE: every}
     shares = Segments()
@@ -113,7 +113,7 @@ def of_calls(
     return shares
 
 
-def _check(calls: list[Call], sides: Sides, told: Told, target: Told | None) -> None:
+def _check(calls: list[Call], sides: Sides, segments: Told, target: Told | None) -> None:
     if not calls:
         raise nothing_recorded()
     if target is not None and not sides.crosses:
@@ -121,7 +121,7 @@ def _check(calls: list[Call], sides: Sides, told: Told, target: Told | None) -> 
             "target= of a model that reads one text",
             expected="segments alone: an encoder–decoder alone has a target too",
         )
-    if not told and not target:
+    if not segments and not target:
         raise _no_segments()
     passes = len({call.pass_index for call in calls})
     if passes > 1:

@@ -295,7 +295,8 @@ class Sequence:
 
         is_cheap = sum(capture.key.shape[-2] for capture in self._own) <= STITCHED
         calls, notes = self._as_one(None) if is_cheap else (list(self), [])
-        notes += [f"{which}: .{which.split()[0]}s has each" for which in self._which()]
+        where = {"text": "sequences", "part": "parts"}
+        notes += [f"{which}: .{where[which[:4]]} has each" for which in self._which()]
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:

@@ -29,7 +29,6 @@ from heedful.recording.module_names import Modules
 # Gives a context for one call, in which no other door looks; it says whether the call is wanted
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
-
 TOP_LEFT = Causal(0)
 # Names in the code of a class that computes attention without the interface
 BY_HAND = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}
@@ -109,14 +108,9 @@ def uses_it(kind: type) -> bool:
 
 
 def check(modules: Modules) -> None:
-    """Refuse a model of a version of transformers that is too old to have the interface.
-
-    Raises:
-        HeedfulError: with the version that is needed.
-    """
-    if not is_loaded() or _interface() is not None:
-        return
-    if any(type(part).__module__.startswith("transformers") for part in modules):
+    """Raise `HeedfulError` for a model of a version of transformers that has no interface."""
+    is_old = is_loaded() and _interface() is None
+    if is_old and any(type(part).__module__.startswith("transformers") for part in modules):
         raise HeedfulError(
             f"transformers {sys.modules['transformers'].__version__}",
             expected="version 5 or newer, whose attention can be seen",

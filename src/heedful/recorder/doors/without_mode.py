@@ -34,15 +34,6 @@ def has_kernel(function: Any, key: Any) -> bool:
         return False
 
 
-def may_differ(name: str) -> bool:
-    """Whether an operation may run otherwise inside a mode: then it is to be called by `run`.
-
-    Args:
-        name: as in `aten`, or with its home if that is another; those may call anything.
-    """
-    return name in CALLS_OTHERS or "::" in name or name == "linear"
-
-
 def has_own_kernel(function: Any, arguments: tuple) -> bool:
     """Whether torch has a kernel of its own for a composite that is called with nested tensors."""
     is_nested = any(isinstance(one, torch.Tensor) and one.is_nested for one in arguments)
@@ -50,17 +41,12 @@ def has_own_kernel(function: Any, arguments: tuple) -> bool:
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
-    """The result of an operation.
-
-    Args:
-        function: the operation; arguments, keywords: what it is called with.
-        name: as `may_differ` has it.
-    """
+    """The result of an operation, by its name as in `aten`, or with its home if that is another."""
     if name == "linear":
         # it asks whether a view of its weight needs a gradient, and adds up in another order if so
         with _with([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
             return function(*arguments, **keywords)
-    if may_differ(name):
+    if name in CALLS_OTHERS or "::" in name:  # other homes may call anything
         back = [key for key in _autocasting() if not has_kernel(function, key)]
         with _with(back):
             return function(*arguments, **keywords)

@@ -7,7 +7,8 @@ tell of each row which text, or which place, it is made of.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeAlias
@@ -109,17 +110,16 @@ class Probing:
         is_list = any(isinstance(value, list | tuple) and len(value) == texts for value in inputs)
 
         def changed(bit: int, value: bool) -> list[Call]:
-            def change(name: str, tensor: Tensor) -> Tensor:
+            def change(name: str, tensor: Tensor, place: int) -> Tensor:
+                if is_list and tensor.ndim == 3:  # an image of a list
+                    is_chosen = bool(place >> bit & 1) == value
+                    return _other(name, tensor, torch.tensor(is_chosen, device="cpu"))
                 axis = _axis_of(tensor, texts, dim)
                 if axis is None:
                     return tensor
                 return _other(name, tensor, _chosen(tensor.shape, axis, bit, value))
 
-            def item(number: int, name: str, tensor: Tensor) -> Tensor:
-                is_chosen = bool(number >> bit & 1) == value
-                return _other(name, tensor, torch.tensor(is_chosen, device="cpu"))
-
-            return self._run(_mapped(self.given, change, item if is_list else None, texts))
+            return self._run(_mapped(self.given, change))
 
         return self._decoded(texts, changed)
 
@@ -128,7 +128,7 @@ class Probing:
         inputs: dict[Run, Given] = {}
 
         def keep(run: Run, given: Given) -> None:
-            inputs[run] = _mapped(given, lambda name, tensor: tensor.clone())
+            inputs[run] = _mapped(given, lambda name, tensor, place: tensor.clone())
 
         self._run(self.given, keep)
         heads = {call.cells.query.shape[-1] for call in self.calls}
@@ -185,20 +185,18 @@ class Probing:
 
     def _run(self, given: Given, hook: Callable[[Run, Given], Any] | None = None) -> list[Call]:
         """The calls of a pass; the hook is called before each module that attends."""
+        counts: Counter[str] = Counter()
+
+        def before(name: str, module: nn.Module, arguments: tuple, keywords: dict) -> Any:
+            counts[name] += 1
+            return hook and hook((name, counts[name] - 1), (arguments, keywords))
+
         with ExitStack() as stack:
-            counts: dict[str, int] = defaultdict(int)
-
-            def before(name: str) -> Callable[..., Any]:
-                def enter(module: nn.Module, arguments: tuple, keywords: dict) -> Any:
-                    counts[name] += 1
-                    return hook and hook((name, counts[name] - 1), (arguments, keywords))
-
-                return enter
-
-            names = {call.run[0] for call in self.calls if not call.is_told}
-            for name in names if hook is not None else ():
-                module = self._modules[name]
-                handle = module.register_forward_pre_hook(before(name), with_kwargs=True)
+            names = {call.run[0] for call in self.calls if hook and not call.is_told}
+            for name in names:
+                handle = self._modules[name].register_forward_pre_hook(
+                    functools.partial(before, name), with_kwargs=True
+                )
                 stack.callback(handle.remove)
             try:
                 calls = self.calls_of(*given)
@@ -234,7 +232,9 @@ def _changing(
         number, axis, _ = chosen.get(run, (-1, 0, 0))
         tensors = iter(enumerate(_tensors(inputs[run])))
 
-        def put(name: str, tensor: Tensor) -> Tensor:  # what is no tensor stays that of this pass
+        def put(
+            name: str, tensor: Tensor, place: int
+        ) -> Tensor:  # what is no tensor stays that of this pass
             at, before = next(tensors)
             if at != number:
                 return before
@@ -310,29 +310,16 @@ def _numbers(pairs: list[Sides], rows: int) -> Tensor:
 def _tensors(value: Any) -> list[Tensor]:
     """The tensors of arguments, in the order in which `_mapped` goes through them."""
     tensors: list[Tensor] = []
-
-    def note(name: str, tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    _mapped(value, note)
+    _mapped(value, lambda name, tensor, place: tensors.append(tensor))
     return tensors
 
 
-def _mapped(
-    value: Any,
-    change: Callable[[str, Tensor], Tensor],
-    item: Callable[[int, str, Tensor], Tensor] | None = None,
-    items: int = 0,
-    name: str = "",
-) -> Any:
-    """Arguments with each tensor changed; those in a list of `items` by `item`, with its number."""
+def _mapped(value: Any, change: Callable[..., Any], name: str = "", place: int = 0) -> Any:
+    """Arguments with each tensor changed, by its name and its place in a list."""
     if isinstance(value, Tensor):
-        return change(name, value)
+        return change(name, value, place)
     if type(value) is dict:
-        return {key: _mapped(part, change, item, items, str(key)) for key, part in value.items()}
+        return {key: _mapped(part, change, str(key)) for key, part in value.items()}
     if type(value) not in (list, tuple):
         return value
-    if item is None or len(value) != items or not all(isinstance(p, Tensor) for p in value):
-        return type(value)([_mapped(part, change, item, items, name) for part in value])
-    return type(value)([item(at, name, part) for at, part in enumerate(value)])
+    return type(value)([_mapped(part, change, name, at) for at, part in enumerate(value)])
