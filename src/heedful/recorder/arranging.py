@@ -17,14 +17,7 @@ from heedful.recorder.doors.cells import BATCH, KEYS, ONE, QUERIES, Cells, cells
 from heedful.recorder.observed import AXES, Observed
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.told_axes import pattern_for, told_order
-from heedful.recorder.owners.usual_order import (
-    HEADS,
-    PARTS,
-    TEXTS,
-    Order,
-    Sizes,
-    usual_order,
-)
+from heedful.recorder.owners.usual_order import HEADS, PARTS, TEXTS, Order, Sizes, usual_order
 from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
 
@@ -102,14 +95,10 @@ def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
     """The usual order, of so many texts or else of so many others."""
     try:
         return usual_order(cells, sizes)
-    except ArgumentError as error:
+    except ArgumentError:
         if sizes.other_texts is None:
             raise
-        other = sizes._replace(texts=sizes.other_texts, other_texts=sizes.texts)
-        try:
-            return usual_order(cells, other)
-        except ArgumentError:
-            raise error from None
+        return usual_order(cells, sizes._replace(texts=sizes.other_texts, other_texts=sizes.texts))
 
 
 def cells_of_call(observed: Observed) -> Cells:
@@ -189,11 +178,7 @@ def _of_each_head(table: Tensor, heads: int) -> Tensor:
 
 
 def _of_weights_alone(order: Order, layout: Layout, lengths: set[int]) -> Layout:
-    """The layout of weights of a softmax of no product of queries and keys.
-
-    Raises:
-        TypeError: sizes that are those of no tokens, as of a softmax over features.
-    """
+    """The layout of weights of a softmax of no product of queries and keys."""
     N, M = order.count(QUERIES), order.count(KEYS)
     if M not in lengths or (N > 1 and N not in lengths):
         raise TypeError("a softmax of no product of queries and keys, and over no axis of tokens")

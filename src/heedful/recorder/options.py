@@ -34,12 +34,7 @@ class Options(NamedTuple):
         cls, model: nn.Module, axes: Any, layers: Any, heads: Any, values: bool, dtype: Any,
         every: Any, budget: Any, tokenizer: Any,
     ) -> Options:  # fmt: skip
-        """The options for a model.
-
-        Raises:
-            ArgumentError: an argument names no axes, layer, head, type, number of passes or of
-                bytes, or is no tokenizer.
-        """
+        """The options for a model; `ArgumentError` for what is none."""
         if dtype is not None and dtype not in KEPT:
             raise ArgumentError(
                 f"dtype={dtype!r}", expected="torch.float16, bfloat16, float32 or float64, or None"
@@ -56,14 +51,7 @@ class Options(NamedTuple):
         )
 
     def check_layers(self, seen: Mapping[str, int | None]) -> None:
-        """Check, once the model has run, that every layer that was asked for was seen.
-
-        Args:
-            seen: the modules that were seen, by name, with their layers; empty if no model ran.
-
-        Raises:
-            ArgumentError: a layer that was not seen.
-        """
+        """Raise `ArgumentError` for a layer that none of the modules that were seen is in."""
         missing = [layer for layer in self.layers or () if layer not in seen.values()]
         if not seen or not missing:
             return
@@ -78,34 +66,24 @@ class Options(NamedTuple):
 
 
 def check_heads(heads: list[int], count: int, name: str) -> None:
-    """Refuse heads that a module does not have.
-
-    Raises:
-        ArgumentError: with those that it has.
-    """
+    """Raise `ArgumentError` for heads that a module does not have."""
     if max(heads) >= count:
         raise ArgumentError(f"head {max(heads)} of {name}", expected=f"heads from 0 to {count - 1}")
 
 
 def _numbers(name: str, given: Any) -> list[int] | None:
-    """The numbers of layers or heads; None is all.
-
-    Raises:
-        ArgumentError: they are no list of whole numbers from 0, each once.
-    """
+    """The numbers of layers or heads, from 0, each once; None is all."""
     if given is None:
         return None
-    came = f"{name}={reprlib.repr(given)}"
-    if not isinstance(given, Iterable) or (isinstance(given, Tensor) and given.ndim != 1):
-        raise ArgumentError(came, expected=f"a list of numbers, such as {name}=[0]")
-    numbers = list(given)
-    if not all(is_whole(number) and number >= 0 for number in numbers):
-        raise ArgumentError(came, expected="whole numbers from 0, none counted from the end")
-    if not numbers or len({int(number) for number in numbers}) < len(numbers):
+    is_list = isinstance(given, Iterable) and getattr(given, "ndim", 1) == 1
+    numbers = [int(item) for item in given if is_whole(item) and item >= 0] if is_list else []
+    if not numbers or len({*numbers}) < len(list(given)):
         raise ArgumentError(
-            came, expected="at least one, and each once", remedy=f"leave {name} out for all"
+            f"{name}={reprlib.repr(given)}",
+            expected=f"whole numbers from 0, each once, such as {name}=[0]",
+            remedy=f"leave {name} out for all",
         )
-    return [int(number) for number in numbers]
+    return numbers
 
 
 def _bytes(budget: Any) -> int | None:

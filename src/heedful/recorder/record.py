@@ -144,9 +144,7 @@ class _Recorder:
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
         weak = weakref.proxy(recording)  # which holds the settling
-        self.settling = Settling(
-            options.axes, options.heads, options.dtype, lambda *reason: weak.miss(*reason)
-        )
+        self.settling = Settling(options, lambda *reason: weak.miss(*reason))
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0

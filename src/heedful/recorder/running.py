@@ -162,7 +162,8 @@ class Running:
 
     def _push(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if threading.get_ident() != self._thread:
-            self._runs_elsewhere()
+            # once this has ended, copies of its hooks tell nothing; nor does what is recomputed
+            self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
             return
         if self.stack and module is self.model:
             self.stack.clear()  # its last call has ended by Ctrl-C, of which torch tells no hook
@@ -192,13 +193,6 @@ class Running:
         self._outer.add(frame.name)
         return self.root if self.root is not None and self.root[:2] == frame[:2] else frame
 
-    def _runs_elsewhere(self) -> None:
-        """Take note of a call in another thread.
-
-        What hooks on copies tell once this has ended is none, nor what is recomputed for gradients.
-        """
-        self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
-
     def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
             return
@@ -222,8 +216,6 @@ class _Entering(Hook):
         name = self.names.get(id(module))
         if name is not None:
             running._push(name, module, arguments, keywords or {})
-        elif keywords is not None and threading.get_ident() != running._thread:
-            running._runs_elsewhere()  # which has copies of modules
 
 
 class _Leaving(Hook):

@@ -8,16 +8,15 @@ tokens are worked out later, call by call in the order in which they ran.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Arranged, Seen, arranged
 from heedful.recorder.doors import by_hand
 from heedful.recorder.observed import AXES, Observed
-from heedful.recorder.options import check_heads
+from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
@@ -37,20 +36,12 @@ class Settling:
     """Settles the calls of one recording, in their order.
 
     Args:
-        axes: what the user tells of the axes of queries.
-        heads: the model's numbers of those that are kept; None is all.
-        dtype: in which queries and keys are kept; None is their own.
+        options: as `record` has them.
         miss: is told of a call that is not understood: its module's name, and the error.
     """
 
-    def __init__(
-        self,
-        axes: Mapping[str, str],
-        heads: list[int] | None,
-        dtype: torch.dtype | None,
-        miss: Callable[[str, Exception], None],
-    ) -> None:
-        self.axes, self.heads, self.dtype = axes, heads, dtype
+    def __init__(self, options: Options, miss: Callable[[str, Exception], None]) -> None:
+        self.axes, self.heads, self.dtype = options.axes, options.heads, options.dtype
         self.miss = miss
         self._token_ids = TokenIds()
         # of each module's last call: its number of keys, and its pass
@@ -66,38 +57,28 @@ class Settling:
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __call__(self, seen: Seen) -> Capture | None:
-        """The call as it is kept; None where it is not understood, which is told."""
+    def __call__(self, seen: Seen, call: Arranged | None = None) -> Capture | None:
+        """The call as it is kept, arranged so; None where it is not understood, which is told."""
         if seen.pass_index != self._pass:
             self._begin(seen.pass_index)
         try:
-            call = arranged(seen, self.axes)
+            return self._kept(seen, call or self._arranged(seen))
         except FROM_OUTSIDE:
             raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
-        texts, _ = seen.inputs.texts(seen.observed.query.shape[-2])
-        if texts and call.parts == 1 and call.texts < texts:
-            call = self._of_some_texts(seen, call, texts)
-        return self.kept(seen, call)
 
-    def _of_some_texts(self, seen: Seen, call: Arranged, texts: int) -> Arranged:
-        """A call of fewer texts than there are: a loop over them has a call for each, in turn."""
+    def _arranged(self, seen: Seen) -> Arranged:
+        """A call arranged; of fewer texts than there are, as a loop over them makes, in turn."""
+        call = arranged(seen, self.axes)
+        texts, _ = seen.inputs.texts(seen.observed.query.shape[-2])
+        if not texts or call.parts > 1 or call.texts >= texts:
+            return call
         first = min(self._of_some[seen.name], texts - call.texts)
         self._of_some[seen.name] += call.texts
         why = f"which of the {texts} texts it is of is by the order of the calls"
         return call._replace(first=first, of_texts=texts, layout=Layout("guessed", why))
-
-    def kept(self, seen: Seen, call: Arranged) -> Capture | None:
-        """The call of an arrangement; None where it is not understood, which is told."""
-        try:
-            return self._kept(seen, call)
-        except (ArgumentError, *FROM_OUTSIDE):
-            raise
-        except Exception as error:
-            self.miss(seen.name, error)
-            return None
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
         observed, evidence = call.observed, call.evidence

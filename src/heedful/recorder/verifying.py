@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,13 +29,9 @@ Again = Callable[[nn.Module], AbstractContextManager[Recording]]
 
 
 def verify(
-    again: Again,
-    settling: Settling,
-    recording: Recording,
-    model: nn.Module,
-    inputs: Any,
+    again: Again, settling: Settling, recording: Recording, model: nn.Module, inputs: Any,
     progress: Callable[[float], None],
-) -> None:
+) -> None:  # fmt: skip
     """Probe a model, and settle the layouts of the first pass of its recording.
 
     Args:
@@ -210,7 +206,7 @@ def _apply(
     if arranged.texts == 1 and len(texts) == 1:  # of one text, as in a loop over them
         of_texts = max(1, *(call.texts for call in recording._captures), max(texts) + 1)
         arranged = arranged._replace(first=texts.pop(), of_texts=of_texts)
-    made = settling.kept(seen, arranged)
+    made = settling(seen, arranged)
     if made is None:
         return
     if not has_ids:

@@ -109,12 +109,7 @@ def concluded(worst: float, tolerance: float, rows: int, where: str, is_mute: bo
 
 
 def _compared(
-    group: Group,
-    value: Tensor,
-    outputs: Tensor,
-    rows: Tensor,
-    evidence: Evidence,
-    tolerance: float,
+    group: Group, value: Tensor, outputs: Tensor, rows: Tensor, evidence: Evidence, tolerance: float
 ) -> tuple[Compared | None, bool]:
     """Compare sampled rows of some sequences; and whether a kernel's log-sum-exps are theirs."""
     queries, keys, _ = group.tokens

@@ -1,7 +1,6 @@
 """Calls as a picture: a line for each layer, its heads beside each other.
 
-What is masked, what the axes are and where a text begins is read off the calls. A map that is
-longer than a picture has room for is pooled, and never built whole.
+A map that is longer than a picture has room for is pooled, and never built whole.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class Recording(Sequence):
     def certificate(self) -> list[tuple[str, Check]]:
         """For each call, how far recomputed rows were from the model's own, and what is proved.
 
-        Of a batch of which some sequence is refuted, the call is.
+        It is refuted where some sequence of its batch is.
         """
         checks = []
         for capture in self._captures:

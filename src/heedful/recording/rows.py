@@ -99,10 +99,8 @@ class Rows:
     ) -> list[Any]:
         """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
 
-        `heads` are places in this call, `within` a range of queries; default all.
-
-        Raises:
-            RunError: the call is refuted, or is so by what was found.
+        `heads` are places in this call, `within` a range of queries; default all. A RunError says
+        that the call is refuted, or is so by what they find.
         """
         causes = self._causes_of(heads)
         rows = ALL if within is None else as_slice(within)

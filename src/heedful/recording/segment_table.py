@@ -1,8 +1,7 @@
 """How much each head reads of each segment, and the same as a table.
 
-A table has a line for each head and segment that reads, a column for each that is read. Beneath
-stands what chance gives in each place, where all heads agree on it. A dash is no number, or a place
-where the mask lets no query see anything.
+A line is a head and a segment that reads, a column a segment that is read. Beneath stands what
+chance gives, where all heads agree on it. A dash is no number, or where no query sees anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Computes how much each head reads of each segment of a text, from each.
 
-In self-attention a query is in the segments of the key at which it stands. In cross-attention
-queries and keys are of two texts, each with segments of its own.
+A query is in the segments of the key at which it stands; in cross-attention in those of its text.
 """
 
 from __future__ import annotations

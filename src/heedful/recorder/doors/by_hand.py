@@ -1,6 +1,6 @@
 """Attention by hand: what a tape's weights are a function of, and where the tape itself is kept.
 
-The usual tape is a scale, a mask, a bias, a soft cap and a sink: then a crop of the map costs its
+The usual tape is a scale, a mask, a bias and a soft cap: then a crop of the map costs its
 own cells, and a file holds queries and keys. They are read off the tape by running it on products
 of zeros and of a pattern in place of queries times keys. Nothing has to be understood about its
 operations, since the result is compared with the tape run on the true product. Where they differ by
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,16 +36,6 @@ LOOKED_AT = 16  # rows on which scales are compared
 Arrange = Callable[[Tensor], Tensor]
 
 
-class Parts(NamedTuple):
-    """What a tape does to scores: scale (S, H, N or 1, 1), and the rest as `Observed` has it."""
-
-    scale: Tensor
-    mask: Tensor | None
-    bias: Tensor | None
-    softcap: float | None
-    sinks: Tensor | None
-
-
 def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Observed:
     """A call of a meeting, with its axes in order, by what its weights are a function of.
 
@@ -64,14 +53,14 @@ def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Ob
     made = replace(seen, query=query, key=key, value=None)
     if not meeting.has_product:
         return replace(made, door=ALONE)
-    parts = _parts(meeting, cells, arrange)
-    made.mask, made.bias = parts.mask, parts.bias
-    made.softcap, made.sinks = parts.softcap, parts.sinks
-    low, high = parts.scale.amin(), parts.scale.amax()
+    base = _logits(meeting, arrange)
+    scale, made.softcap = _scale(meeting, cells, arrange, base)
+    made.mask, made.bias = _mask_and_bias(base)
+    low, high = scale.amin(), scale.amax()
     if bool(high - low <= UNIFORM * high.abs()):
-        made.scale = _plain(float(parts.scale.median()), query.shape[-1])
-    else:  # a temperature for each head or query
-        made.query = (query * parts.scale.to(query)).contiguous()
+        made.scale = _plain(float(scale.median()), query.shape[-1])
+    else:  # a temperature for each head
+        made.query = (query * scale.to(query)).contiguous()
     return made
 
 
@@ -107,13 +96,7 @@ def is_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
         logits = logits + _rows(seen.bias, rows)
     if isinstance(seen.mask, Tensor):
         logits = logits.masked_fill(~_rows(seen.mask, rows), -math.inf)
-    if seen.sinks is not None:
-        sinks = seen.sinks if seen.sinks.ndim == 3 else seen.sinks[None, :, None]
-        sinks = _rows(sinks[..., None], rows).expand(*logits.shape[:-1], 1)
-        made = torch.cat([logits, sinks.to(logits)], dim=-1).softmax(-1)[..., :-1]
-    else:
-        made = logits.softmax(-1)
-    off = made.nan_to_num(nan=0.0) - weights[:, :, rows].to(wide)
+    off = logits.softmax(-1).nan_to_num(nan=0.0) - weights[:, :, rows].to(wide)
     return bool((off.abs() <= near).all())
 
 
@@ -121,22 +104,15 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
     return table if table.shape[-2] == 1 else table[..., rows, :]
 
 
-def _parts(meeting: Meeting, cells: Cells, arrange: Arrange) -> Parts:
-    """What a tape does to the scores, as it shows on products of zeros and of a pattern."""
-    base = _logits(meeting, arrange)
-    some = evenly(base.shape[2], LOOKED_AT)
-    scale, softcap = _scale(meeting, cells, arrange, base, some)
-    if scale.shape[2] > 1:  # it differs from row to row
-        every = torch.arange(base.shape[2], device="cpu")
-        scale, softcap = _scale(meeting, cells, arrange, base, every)
+def _mask_and_bias(base: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What a tape hides and adds, by the scores (S, H, N, M) that it gives products of zeros."""
     base = _least(base)  # masks and biases are mostly the same for all texts, or all heads
     highest = base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True)
     base = (base - highest.nan_to_num(neginf=0.0)).nan_to_num(nan=-math.inf)
     sees = _visible(base)
     bias = base.masked_fill(~sees, 0.0)
-    sinks = _sinks(meeting, arrange, base.masked_fill(~sees, -math.inf))
     mask = None if bool(sees.all()) else _least(sees)
-    return Parts(scale, mask, _least(bias) if bool(bias.any()) else None, softcap, sinks)
+    return mask, _least(bias) if bool(bias.any()) else None
 
 
 def _visible(base: Tensor) -> Tensor:
@@ -147,12 +123,10 @@ def _visible(base: Tensor) -> Tensor:
 
 
 def _scale(
-    meeting: Meeting, cells: Cells, arrange: Arrange, base: Tensor, rows: Tensor
+    meeting: Meeting, cells: Cells, arrange: Arrange, base: Tensor
 ) -> tuple[Tensor, float | None]:
-    """What products are multiplied by in some rows, (S, H, n or 1, 1), and the soft cap of scores.
-
-    base: (S, H, N, M), scores of zero products.
-    """
+    """What products are multiplied by in each head, (S, H, 1, 1), and the soft cap of scores."""
+    rows = evenly(base.shape[2], LOOKED_AT)
     base = base[:, :, rows]
     m = meeting.softmax.product.shape[-2 if cells.is_turned else -1]
     is_odd = arrange((cells.keys % m % 2 == 1).expand(cells.shape))[:, :, rows].to(base.device)
@@ -175,24 +149,7 @@ def _scale(
         scale = softcap * torch.atanh((at_one / softcap).clamp(-1 + 1e-7, 1 - 1e-7))
     usual = scale.nanmedian(dim=2, keepdim=True).values  # of each head
     usual = torch.where(usual.isnan(), scale.nanmedian(), usual)
-    usual = usual.nan_to_num(nan=meeting.query.shape[-1] ** -0.5)
-    scale = torch.where(scale.isnan(), usual, scale)
-    if bool(((scale - usual).abs() <= UNIFORM * usual.abs()).all()):
-        return usual, softcap
-    return scale, softcap
-
-
-def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor) -> Tensor | None:
-    """The scores of sinks, (H,) or (S, H, N), by what rows of zero products lack to one."""
-    product = meeting.softmax.product
-    total = arrange(in_cells(meeting, {id(product): _product(product)})).sum(-1, dtype=torch.double)
-    total = total.nan_to_num(nan=1.0)
-    if bool((total > 1 - 1e-4).all()):
-        return None
-    sinks = base.double().logsumexp(-1) + ((1 - total) / total).clamp(min=0.0).log()
-    sinks = sinks.to(base.dtype)
-    is_same = bool((sinks - sinks[:1, :, :1]).abs().nan_to_num(nan=1.0).max() < 1e-5)
-    return sinks[0, :, 0] if is_same else sinks
+    return usual.nan_to_num(nan=meeting.query.shape[-1] ** -0.5), softcap
 
 
 def _logits(

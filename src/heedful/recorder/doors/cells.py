@@ -46,11 +46,7 @@ class Cells:
 
 
 def cells_of(meeting: Meeting) -> Cells:
-    """The cells of a call.
-
-    Raises:
-        TypeError: several axes of keys, or numbers of several rows of the query along one axis.
-    """
+    """The cells of a call; `TypeError` for several axes of keys, or scores of no query and key."""
     if not meeting.has_product:
         return _of_weights_alone(meeting)
     softmax = meeting.softmax
@@ -86,22 +82,14 @@ def _of_weights_alone(meeting: Meeting) -> Cells:
     return Cells(kinds, (b, N, M), rows, columns, query, key)
 
 
-def in_cells(meeting: Meeting, known: dict[int, Tensor] | None = None) -> Tensor:
-    """The weights that values met, in the axes of the softmax, run again.
-
-    Args:
-        meeting: the call.
-        known: what some steps made, by their id.
-
-    Raises:
-        TypeError: some of the weights alone met values.
-    """
+def in_cells(meeting: Meeting) -> Tensor:
+    """The weights that values met, in the axes of the softmax, run again."""
     view, softmax = meeting.weights, meeting.softmax
     if not meeting.has_product:
         return meeting.query.reshape(-1, *meeting.query.shape[-2:])
     if view.is_whole and view.step.is_plain and softmax.is_plain:  # they stand where they stood
-        return view.step.value(known or {}).as_strided(softmax.shape, softmax.stride)
-    used, indices = view.value(known or {}), dict[int, Tensor]()
+        return view.step.value({}).as_strided(softmax.shape, softmax.stride)
+    used, indices = view.value({}), dict[int, Tensor]()
     places = view.index(indices)
     order = without_outside(softmax.index(indices))
     if places.shape == order.shape and torch.equal(places, order):

@@ -33,12 +33,7 @@ def is_meant(implementation: str) -> bool:
 def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
     """The mask that flash attention's kernels apply; None where every query sees every key.
 
-    Args:
-        given: the call's arguments by name, as transformers' interface has them.
-        causal: whether queries see no later keys.
-
-    Raises:
-        RunError: the call has a paged cache, or continues packed texts.
+    `RunError` where the call has a paged cache, or continues packed texts.
     """
     if given.get("cache") is not None:
         raise RunError(

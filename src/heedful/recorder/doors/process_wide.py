@@ -12,14 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 
 class ProcessWide:
-    """Keeps the context that `make` makes entered while any thread is inside.
-
-    >>> from contextlib import nullcontext
-    >>> inside = ProcessWide(nullcontext)
-    >>> with inside.entered(), inside.entered():
-    ...     inside.number
-    2
-    """
+    """Keeps the context that `make` makes entered while any thread is inside."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self.make = make

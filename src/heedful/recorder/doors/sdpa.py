@@ -55,11 +55,7 @@ class FlexMask(NamedTuple):
 
 
 def flexed(made: tuple, given: dict[str, Any]) -> Observed:
-    """The call of flex attention with a mask alone.
-
-    Raises:
-        TypeError: it has a score_mod, so its weights are no softmax of scaled and masked scores.
-    """
+    """The call of flex attention with a mask alone; `TypeError` where it has a score_mod."""
     if given["score_mod"].__name__ != "_identity":
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
     query, key, value = (given[name] for name in ("query", "key", "value"))

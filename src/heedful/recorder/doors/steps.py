@@ -73,11 +73,7 @@ class Held:
     """A tensor that a step reads again.
 
     It is copied where torch does not count its changes, where it would keep a graph alive, where an
-    optimizer changes it, and where it is small.
-
-    Args:
-        tensor: the tensor.
-        copies: copy it in any case.
+    optimizer changes it, and where it is small; with `copies`, in any case.
     """
 
     __slots__ = ("tensor", "version")
@@ -89,11 +85,7 @@ class Held:
         self.version = None if copies else tensor._version
 
     def value(self) -> Tensor:
-        """The tensor.
-
-        Raises:
-            RunError: it was changed in place since.
-        """
+        """The tensor; `RunError` where it was changed in place since."""
         if self.version is not None and self.tensor._version != self.version:
             raise RunError(
                 "a tensor that the attention was computed from was changed in place afterwards",
@@ -144,11 +136,7 @@ class Step:
         return name_of(self.function)
 
     def value(self, known: dict[int, Tensor]) -> Tensor:
-        """What the step makes, run again.
-
-        Args:
-            known: what was made already, by id of steps: what several steps read is kept there.
-        """
+        """What the step makes, run again; what several steps read is kept in `known`, by id."""
         if id(self) in known:
             return known[id(self)]
         made = with_strides(self._run(known), self)

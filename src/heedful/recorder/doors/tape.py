@@ -39,10 +39,8 @@ SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
 # After a softmax these leave its rows a map
 HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
-BATCHED = {"bmm", "baddbmm"}
 COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
-LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
 NESTED = "nested tensors, whose sequences have no common shape"
 
@@ -91,14 +89,10 @@ class Tape(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        is_here: Callable[[], bool],
-        name: Callable[[], str],
-        see: Callable[[Meeting], None],
-        miss: Callable[[str, str], None],
+        self, parameters: Iterable[Tensor], is_here: Callable[[], bool], name: Callable[[], str],
+        see: Callable[[Meeting], None], miss: Callable[[str, str], None],
         fused: Mapping[str, Callable[[Any, dict[str, Any]], None]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
         tensors = [one for one in parameters if _is_dense(one)]
@@ -111,7 +105,6 @@ class Tape(TorchDispatchMode):
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
         self._begun: list[tuple[str, Step]] = []  # softmaxes of products
         self._joined: set[int] = set()  # products of softmaxes that went into another's weights
-        self._chained: dict[int, tuple[str, Step]] = {}  # products whose result met a third tensor
         self._composites = without_mode.Composites()
 
     @classmethod
@@ -121,16 +114,11 @@ class Tape(TorchDispatchMode):
 
     def end_pass(self) -> None:
         """Let go of all tapes, and tell which softmaxes met no values."""
-        softened = {id(softmax.product) for _, softmax in self._begun}
         met = {id(softmax.product) for _, softmax in self._begun if softmax.met}
         for name, softmax in self._begun:
             if id(softmax.product) not in met | self._joined:
                 self.miss(name, UNMET)
-        for product, (name, _) in self._chained.items():
-            if product not in softened:
-                self.miss(name, LINEAR)
-        tables = self._steps, self._copies, self._noise, self._begun, self._chained, self._joined
-        for table in tables:
+        for table in (self._steps, self._copies, self._noise, self._begun, self._joined):
             table.clear()
 
     def end(self) -> None:
@@ -202,19 +190,13 @@ class Tape(TorchDispatchMode):
         result = made if place is None else made[0]
         if not _is_dense(result) or not result.is_floating_point():
             return None
-        return self._append(function, name, arguments, keywords, (result, place), tensors)
+        return self._append(function, name, arguments, keywords, result, place, tensors)
 
     def _append(
-        self,
-        function: Any,
-        name: str,
-        arguments: tuple,
-        keywords: dict,
-        made: tuple[Tensor, int | None],
-        tensors: list[Tensor],
-    ) -> None:
+        self, function: Any, name: str, arguments: tuple, keywords: dict, result: Tensor,
+        place: int | None, tensors: list[Tensor],
+    ) -> None:  # fmt: skip
         """Append an operation to the tape of its largest operand, or of one that has a softmax."""
-        result, place = made
         views = [view for one in tensors if (view := self._view(one)) is not None]
         lead = max(views, key=lambda one: (one.step.softmax is not None, math.prod(one.size)))
         before = lead.step
@@ -299,10 +281,6 @@ class Tape(TorchDispatchMode):
                 adds = at == 1 and bool(arguments[0].any())  # something to weights times values
                 self._meet(factors, are_weights.index(True), None if adds else made)
             return
-        begun = next((step for step in steps if step is not None), None)
-        # a product of two tables may be a linear layer, with a weight that is computed
-        if begun is not None and {name, begun.product.name} <= BATCHED:
-            self._chained[id(begun.product)] = self.name(), begun.product
         held = tuple(Held(one) if isinstance(one, Tensor) else one for one in arguments)
         step = Step(
             function, held, dict(keywords), None, tuple(made.shape), made.stride(), made.dtype
@@ -317,7 +295,7 @@ class Tape(TorchDispatchMode):
         softmax = None if view is None else view.step.softmax
         if view is None or softmax is None or softmax.met:
             return
-        if not softmax.met and softmax.product is softmax and not view.size[-1] > 1:
+        if softmax.product is softmax and not view.size[-1] > 1:
             return  # one weight for each row is a gate
         softmax.met = True
         if view.step.is_dropped and softmax.product is not softmax:

@@ -41,12 +41,9 @@ def tells(module: nn.Module) -> bool:
 
 @contextmanager
 def watch(
-    parameters: Iterable[Tensor],
-    see: See,
-    is_here: Callable[[], bool],
-    name: Callable[[], str],
+    parameters: Iterable[Tensor], see: See, is_here: Callable[[], bool], name: Callable[[], str],
     miss: Callable[[str, str], None],
-) -> Iterator[Tape]:
+) -> Iterator[Tape]:  # fmt: skip
     """Tell `see` of each call that torch's operations show; the rest is as `Tape` has it."""
     fused = {kernel: functools.partial(_kernel, see, kernel) for kernel in sdpa.KERNELS}
     fused |= {

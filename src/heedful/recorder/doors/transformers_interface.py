@@ -126,13 +126,9 @@ def _interface() -> Any:
 
 
 def translated(
-    implementation: str,
-    module: nn.Module,
-    tensors: tuple,
-    keywords: dict,
-    output: Tensor,
+    implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor,
     caught: Catching,
-) -> Observed:
+) -> Observed:  # fmt: skip
     """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords

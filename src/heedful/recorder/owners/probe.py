@@ -67,20 +67,17 @@ class Probing:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        given: Given,
-        calls_of: Callable[[tuple, dict[str, Any]], list[Call]],
+        self, model: nn.Module, given: Given, calls_of: Callable[[tuple, dict], list[Call]],
         progress: Callable[[float], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.model, self.given, self.calls_of, self.progress = model, given, calls_of, progress
         self._modules = dict(model.named_modules())
         self._done, self._passes, self._share = 0, 16, 0.0  # as many passes as most models need
         self.calls: list[Call] = []
         self.calls = self._run(given)
-        again = self._differing(self._run(given))
-        if any(bool(rows.any()) for sides in again for rows in sides):
-            raise _is_other_pass()
+        for differ in self._differing(self._run(given)):
+            if any(bool(rows.any()) for rows in differ):
+                raise _other_pass()
 
     def probed(self, texts: int, dim: int) -> list[Probed]:
         """What is told of each call, where texts are along a dimension of the inputs."""
@@ -169,15 +166,11 @@ class Probing:
         ]
 
     def _differing(self, calls: list[Call]) -> list[Sides]:
-        """Which rows of queries and keys of each call are others than those of the first pass.
-
-        Raises:
-            ArgumentError: other calls, or of other sizes.
-        """
+        """Which rows of queries and keys of each call are others than those of the first pass."""
         sizes = [[(call.run, call.cells.query.shape, call.cells.key.shape) for call in several]
                  for several in (self.calls, calls)]  # fmt: skip
         if sizes[0] != sizes[1]:
-            raise _is_other_pass()
+            raise _other_pass()
         return [
             (_differ(own.cells.query, again.cells.query), _differ(own.cells.key, again.cells.key))
             for own, again in zip(self.calls, calls, strict=True)
@@ -213,7 +206,7 @@ class Probing:
         return calls
 
 
-def _is_other_pass() -> ArgumentError:
+def _other_pass() -> ArgumentError:
     return ArgumentError(
         "a model that does something else when it runs again",
         expected="the same calls of attention in each pass",
@@ -232,9 +225,7 @@ def _changing(
         number, axis, _ = chosen.get(run, (-1, 0, 0))
         tensors = iter(enumerate(_tensors(inputs[run])))
 
-        def put(
-            name: str, tensor: Tensor, place: int
-        ) -> Tensor:  # what is no tensor stays that of this pass
+        def put(name: str, tensor: Tensor, place: int) -> Tensor:
             at, before = next(tensors)
             if at != number:
                 return before

@@ -44,11 +44,7 @@ class _Tables(NamedTuple):
 
 
 def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> Order:
-    """The axes of a map.
-
-    Raises:
-        UnsettledError: in words, what cannot be told.
-    """
+    """The axes of a map; `UnsettledError` says what cannot be told."""
     tables = _tables(cells, of_queries, of_keys, texts)
     rest = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
     axes: list[Joined] = [[(size, KEYS)] for size in cells.shape]

@@ -26,12 +26,7 @@ ROLES = {"b": TEXTS, "h": HEADS, "g": HEADS, "n": QUERIES}  # any other letter: 
 
 
 def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
-    """What is told, by the pattern of the modules' names.
-
-    Raises:
-        ArgumentError: anything but such a mapping, a notation without n and d, or a pattern that
-            fits no module's name.
-    """
+    """What is told, by the pattern of the modules' names; `ArgumentError` for anything else."""
     if axes is None:
         return {}
     if not isinstance(axes, Mapping):
@@ -61,10 +56,7 @@ def pattern_for(axes: Mapping[str, str], name: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def letters_of(pattern: str) -> Letters:
-    """The letters of each axis.
-
-    Raises:
-        ArgumentError: another notation.
+    """The letters of each axis; `ArgumentError` for another notation.
 
     >>> letters_of("(b h) n d")
     [['b', 'h'], ['n'], ['d']]
@@ -87,9 +79,7 @@ def told_order(pattern: str, cells: Cells, texts: int | None) -> Order:
 
     The axis with n is that of the queries; the others, in their order, are those beside queries
     and keys. Where several axes of the map are of queries alone, they have the letters in order.
-
-    Raises:
-        ArgumentError: the map has another number of axes, or sizes that do not fit.
+    `ArgumentError` for another number of axes, or sizes that do not fit.
     """
     rest = [letters for letters in letters_of(pattern) if letters != ["d"]]
     places = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]

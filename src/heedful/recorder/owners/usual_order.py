@@ -90,11 +90,7 @@ def widths_of(module: nn.Module) -> set[int]:
 
 
 def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
-    """The axes in their usual order, and whether another choice was possible.
-
-    Raises:
-        ArgumentError: no usual order fits.
-    """
+    """The axes in their usual order, and whether another was possible; `ArgumentError` for none."""
     axes: list[Joined] = []
     queries = _axis_of_queries(cells)
     packed = 1  # heads that are packed with the queries
