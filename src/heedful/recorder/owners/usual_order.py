@@ -180,8 +180,6 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(size, HEADS)]]
         case [size] if count == 1 and fits(1):
             return [[(size, PARTS)]]
-        case [size] if size == count and fits(1):
-            return [[(size, TEXTS)]]
         case [size] if size % count == 0 and fits(size // count):
             return [[(count, TEXTS), (size // count, HEADS)]]
         case [size] if size % count == 0 and fits(1):
