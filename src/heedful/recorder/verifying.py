@@ -147,8 +147,12 @@ def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     shapes = [shape for shape in inputs.shapes.values() if shape]
     lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
     counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
-    pairs = [(count, dim) for count in counts for dim in (0, 1)
-             if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)]  # fmt: skip
+    pairs = [
+        (count, dim)
+        for count in counts
+        for dim in (0, 1)
+        if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)
+    ]
     return pairs or [(next(iter(counts), 1), 0)]
 
 

@@ -29,6 +29,7 @@ LARGE = 64.0  # by which the pattern is multiplied, so that a bias costs the sca
 FAR = 80.0  # a score so far below all others of its row, with nothing between, is hidden
 VERY_FAR = 5e3  # or this far, whatever is between
 NEAR = {torch.float64: 1e-10, torch.float32: 2e-5}  # what rounding explains of a weight
+ENTRIES = 1 << 22  # cells of a map that are compared at once
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
 # Gives a table with the axes of the softmax as (S, H, N, M)
 Arrange = Callable[[Tensor], Tensor]
@@ -95,7 +96,12 @@ def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
 
 
 def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
-    """Whether the parts give some rows of the map as the tape does."""
+    """Whether the parts give some rows of the map as the tape does, in blocks of them."""
+    several = max(1, ENTRIES // max(1, weights[:, :, :1].numel()))
+    return all(_are_near(seen, weights, block) for block in rows.split(several))
+
+
+def _are_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
     near = NEAR.get(seen.query.dtype, NEAR[torch.float32])
     wide = torch.promote_types(seen.query.dtype, torch.float32)
     group = seen.query.shape[1] // seen.key.shape[1]

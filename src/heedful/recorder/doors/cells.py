@@ -97,8 +97,8 @@ def in_cells(meeting: Meeting, used: Tensor) -> Tensor:
     known: dict[int, Tensor] = {}
     places = meeting.weights.index(known)
     order = without_outside(meeting.softmax.index(known))
-    if places.shape == order.shape and torch.equal(places, order):
-        return used
+    if torch.equal(places.flatten(), order.flatten()):
+        return used.reshape(order.shape)
     table = used.new_full((math.prod(meeting.softmax.product.shape),), torch.nan)
     inside = places != OUTSIDE
     if int(inside.sum()) < order.numel():

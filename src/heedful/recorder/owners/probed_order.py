@@ -64,7 +64,8 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
         raise UnsettledError(f"{order.count(TEXTS)} of {texts} texts along one axis")
     probes = _probes(tables)
     # of the one token of each text there are no other places
-    is_step = not probes and order.count(QUERIES) == 1 < texts and bool((of_queries.texts >= 0).all())
+    is_step = not probes and order.count(QUERIES) == 1 < texts
+    is_step = is_step and bool((of_queries.texts >= 0).all())
     if order.count(HEADS) > 1 and not (is_step or _are_known(probes)):
         raise UnsettledError("no input of the module that attends changes its queries or keys")
     return order
