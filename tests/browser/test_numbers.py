@@ -64,7 +64,7 @@ def test_one_weight_with_all_that_makes_it(shown):
         assert as_shown(page.weight, true), (page.weight, true)
         page.soon(lambda query=query, key=key: check_names(page, call, query, key))
         said = page.region.inner_text()
-        assert call.proof in said
+        assert f"{call.proof}, layout {call.layout}" in said
         rank = int((weights[query] > true).sum()) + 1
         hidden = call.hidden_cells((1, 1), head, slice(query, query + 1))
         assert f"{rank}" in said

@@ -81,6 +81,13 @@ def t5(tmp_path_factory):
     return saved(model, pieces_of_sentences(), tmp_path_factory.mktemp("t5"))
 
 
+@pytest.fixture(scope="module")
+def mpnet(tmp_path_factory):
+    """A model whose layers tell no door what their axes are."""
+    config = transformers.MPNetConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)
+    return saved(transformers.MPNetModel(config), byte_level(), tmp_path_factory.mktemp("mpnet"))
+
+
 def eager(directory, family, **inputs):
     model = family.from_pretrained(directory, attn_implementation="eager")
     with torch.no_grad():
@@ -149,6 +156,52 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
         assert row["previous"] is row["local"] is row["self"] is row["distance"] is None
         assert row["induction"] is row["duplicate"] is None
         assert row["kind"] in ("sink", "broad", "-")
+
+
+def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
+    path = tmp_path / "r"
+    about = json.loads(said("record", mpnet, "the cat", "--out", path, "--json")[1])
+    assert [call["layout"] for call in about["calls"]] == ["usual"] * 2
+    before = [call.weights() for call in heedful.load(path)]
+    status, output, error = said("record", mpnet, "the cat", "--out", path, "--verify")
+    assert (status, error) == (0, "layout of 2 calls: verified\n")
+    assert ["layout", "verified"] in [line.split() for line in output.splitlines()]
+    for call, weights in zip(heedful.load(path), before, strict=True):
+        assert (call.proof, call.layout) == ("proved", "verified")
+        torch.testing.assert_close(call.weights(), weights, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [["heads"], ["plot", "--layers", "0", "--out", "p.svg"], ["look", "--html", "p.html"]],
+    ids=lambda rest: rest[0],
+)
+def test_other_commands_verify_too(rest, mpnet, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *rest = rest
+    status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
+    assert status == 0
+    assert error == f"layout of {1 if command == 'plot' else 2} calls: verified\n"
+    told = {"heads": "proof: proved; layout: verified", "plot": "p.svg", "look": "p.html"}
+    assert told[command] in output
+    if command == "plot":
+        assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
+
+
+def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
+    path = tmp_path / "r.safetensors"
+    assert said("record", mpnet, "the cat", "--out", path)[0] == 0
+    for given in (
+        ["heads", path],
+        ["plot", path],
+        ["look", path],
+        ["plot", mpnet, "--only", "positions"],
+        ["heads", mpnet, "--texts", tmp_path],
+        ["look", mpnet, "a", "--generate"],
+    ):
+        status, _, error = said(*given, "--verify")
+        assert (status, error.count("\n")) == (2, 1)
+        assert "--verify" in error
 
 
 def test_a_pair_and_both_ways_of_writing_a_space(olmo, t5):

@@ -60,7 +60,7 @@ def test_heads_of_a_model_sorted(trained, said):
     status, output, _ = said("heads", trained, TEXT)
     assert status == 0
     assert [line.split()[0] for line in output.splitlines()[7:9]] == ["chance", "queries"]
-    assert output.splitlines()[9:] == ["", "proof: proved"]
+    assert output.splitlines()[9:] == ["", "proof: proved; layout: told"]
     assert {"prev", "sink", "induct", "entropy"} <= set(output.split("\n")[0].split())
 
 
@@ -304,6 +304,7 @@ def wide_rows():
     numbers = dict.fromkeys(("previous", "sink", "self_", "local", "broad", "induction"), 0.5)
     numbers |= {"duplicate": 0.5, "entropy": 0.5, "distance": 12.34, "kind": "duplicate"}
     about = {"call": 3, "name": "a", "why": "", "layer": 11, "head": 11, "proof": "proved"}
+    about["layout"] = "told"
     chance, queries = dict.fromkeys(SCORES, 0.1), dict.fromkeys(SCORES, 1000)
     made = [
         Head(**numbers, **about, attention=kind, pass_index=at, chance=chance, queries=queries)
@@ -373,7 +374,8 @@ def test_a_picture_says_which_text_of_a_batch_it_shows(said, tmp_path, monkeypat
     for sequence in ([], ["--sequence", "1"]):
         status = said("plot", path, *sequence, "--out", tmp_path / f"{len(sequence)}.svg")[0]
         assert status == 0
-    assert [of[0] for of in notes] == ["sequence 0 of 2", "sequence 1 of 2"]
+    assert [of[0] for of in notes] == ["text 0 of 2", "text 1 of 2"]
+    assert all(of[-1] == "proof: unproved; layout: told" for of in notes)
     status, _, error = said("plot", path, "--sequence", "2", "--out", tmp_path / "p.svg")
     assert (status, error.count("\n")) == (1, 1)
     assert "sequence 2; expected numbers from 0 to 1" in error

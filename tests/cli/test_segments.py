@@ -51,7 +51,7 @@ def test_a_marked_text_is_read_without_its_marks(trained, kept, said, tmp_path):
     assert lines[0].split() == ["head", "from", "day", "2", "queries"]
     assert lines[1].split() == ["0.0", "day", "1.00", "–", "14"]
     assert [line.split()[:2] for line in lines[13:15]] == [["chance", "day"], ["chance", "2"]]
-    assert lines[15:] == ["", "proof: proved"]
+    assert lines[15:] == ["", "proof: proved; layout: told"]
 
 
 def test_sorted_by_a_pair_over_heads_and_as_evidence(kept, said):

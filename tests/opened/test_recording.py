@@ -17,6 +17,7 @@ from heedful.opened import (
     OpenedSeq2Seq,
     OpenedTransformers,
 )
+from heedful.recording import Recording
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
 from heedful.translate import translate
 
@@ -69,6 +70,27 @@ def equal(recording, model, *arguments, **keywords):
     for ours, theirs in zip(recording, by_hand, strict=True):
         assert (ours.name, ours.kind, ours.proof) == (theirs.name, theirs.kind, theirs.proof)
         torch.testing.assert_close(ours.weights(), theirs.weights(), atol=0, rtol=0)
+
+
+def test_what_is_verified_is_the_pass_that_was_recorded(bert, monkeypatch):
+    told, verify = [], Recording.verify
+
+    def watched(self, model, inputs, **rest):
+        with torch.no_grad():
+            told.append((inputs, model(**inputs).logits))
+        return verify(self, model, inputs, **rest)
+
+    monkeypatch.setattr(Recording, "verify", watched)
+    shares = []
+    recording = bert.record("the cat", "sat", verify=True, progress=shares.append)
+    [(inputs, logits)] = told
+    given = bert.read("the cat", "sat")
+    assert [*inputs] == ["ids", "segments"]
+    torch.testing.assert_close(logits, bert.model(*given.arguments, **given.keywords).logits)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    equal(recording, bert.model, *given.arguments, **given.keywords)
+    assert {call.layout for call in recording} == {"told"}
 
 
 def test_of_a_gpt(gpt):

@@ -117,6 +117,19 @@ def test_the_words_of_a_model_that_writes_look_at_the_image(text, captioning, ph
     assert crossing.key_tokens[:2] == ["[CLS]", "0,0"]
 
 
+def test_a_pass_over_an_image_is_verified(captioning, photo):
+    opened, shares = heedful.open(captioning, device="cpu"), []
+    recording = opened.record("a red cat", image=photo, verify=True, progress=shares.append)
+    assert shares[-1] == 1
+    assert {call.layout for call in recording} == {"told", "verified"}
+    assert recording[0].key_picture.rows == 4
+
+
+def test_the_side_that_looks_alone_is_not_verified(clip, photo):
+    with pytest.raises(ArgumentError, match="verify of a CLIPModel on an image alone"):
+        heedful.open(clip, device="cpu").record(image=photo, verify=True)
+
+
 def test_wrong_usage_in_python(captioning, photo):
     opened = heedful.open(captioning, device="cpu")
     for given, words in (

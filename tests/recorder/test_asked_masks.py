@@ -1,4 +1,6 @@
-"""Masks of somebody's own are asked by the model's pass alone, and shown with what they said."""
+"""Masks of somebody's own, which the pass alone asks, and of ours, whose tables change."""
+
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ from torch import nn
 
 import heedful
 from heedful import attention
-from heedful.ops.masks import Causal, Dense, Mask
+from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding
 
 
 class Drawn(Mask):
@@ -16,29 +18,14 @@ class Drawn(Mask):
         return (torch.rand(len(query), key.shape[1]) < 0.8) | (query == key)
 
 
-class Growing(Mask):
-    """A window that is wider each time; it holds a module, whose buffer counts."""
+class Seeing(Mask):
+    """A mask of somebody's own, of which nothing is known but what it allows."""
 
-    def __init__(self):
-        self.counting = nn.BatchNorm1d(1)
-
-    def allowed(self, query, key, shape):
-        self.counting.num_batches_tracked += 1
-        return (query - key).abs() <= int(self.counting.num_batches_tracked)
-
-
-class Ahead(Mask):
-    """Three keys ahead, and its span says so: a call of many queries asks for blocks of them."""
-
-    def __init__(self):
-        self.sizes = []
+    def __init__(self, sizes):
+        self.sizes = sizes
 
     def allowed(self, query, key, shape):
-        self.sizes.append((len(query), key.shape[1]))
-        return key <= query + 3
-
-    def span(self, queries, shape):
-        return range(min(shape[-1], queries[-1] + 4))
+        return (query - key).abs() < self.sizes[query]
 
 
 class OfHeads(Mask):
@@ -49,24 +36,18 @@ class OfHeads(Mask):
         return (query - key).abs() < sizes
 
 
-class Layers(nn.Module):
-    """Two layers that share a mask."""
-
-    def __init__(self, mask):
-        super().__init__()
-        self.first, self.second = Layer(mask), Layer(mask)
-
-    def forward(self, x):
-        return self.first(x), self.second(x)
-
-
 class Layer(nn.Module):
-    def __init__(self, mask):
+    def __init__(self, masks):
         super().__init__()
-        self.mask = mask
+        self.masks = masks
 
     def forward(self, x):
-        return attention(x, x, x, mask=self.mask)
+        made = [attention(x, x, x, mask=mask) for mask in self.masks]
+        return torch.stack(made).mean(0)
+
+
+def layers(*masks, count=2):
+    return nn.Sequential(*(Layer(masks) for _ in range(count)))
 
 
 def expected(x, allowed):
@@ -75,116 +56,90 @@ def expected(x, allowed):
     return raised / raised.sum(-1, keepdim=True)
 
 
+def shows(call, weights):
+    assert call.proof == "proved"
+    torch.testing.assert_close(call.weights().double(), weights, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("kind", [Drawn, Growing])
-def test_a_mask_is_asked_once_by_each_layer(kind, mode):
-    x, outputs, after = torch.randn(1, 2, 40, 4), [], []
-    with mode():
-        for is_recorded in (False, True):
-            torch.manual_seed(0)
-            model = Layers(kind())
-            if is_recorded:
-                with heedful.record(model) as recording:
-                    outputs.append(model(x))
-            else:
-                outputs.append(model(x))
-            after.append(torch.rand(3))
-    for one, other in zip(*outputs, strict=True):
-        assert torch.equal(one, other)
-    assert torch.equal(*after)
+def test_a_mask_is_asked_once_by_each_layer(mode):
+    x, ran = torch.randn(1, 2, 40, 4), []
+    for recorded in (nullcontext, heedful.record):
+        torch.manual_seed(0)
+        with mode(), recorded(model := layers(Drawn())) as recording:
+            ran.append((model(x), torch.rand(3)))  # also the random state is as it would be
+    assert all(map(torch.equal, *ran))
     torch.manual_seed(0)
-    mask = kind()
-    for call in recording:
-        own = expected(x, mask.crop((40, 40)))[0]
-        torch.testing.assert_close(call.weights().double(), own, atol=1e-6, rtol=0)
-        assert call.proof == "proved"
-
-
-def test_a_large_mask_is_asked_for_the_keys_that_it_may_see():
-    N, mask = 1100, Ahead()
-    x = torch.randn(1, 2, N, 4)
-    plain = attention(x, x, x, mask=mask)
-    asked, mask.sizes = mask.sizes, []
-    with heedful.record(model := Layer(mask)) as recording:
-        output = model(x)
-    assert torch.equal(plain, output)
-    assert mask.sizes == asked == [(512, 515), (512, 1027), (76, 1100)]
-    query = torch.arange(N)[:, None]
-    own = expected(x, query + 3 >= query.T)[0]
-    torch.testing.assert_close(recording[0].weights().double(), own, atol=1e-6, rtol=0)
-    assert recording[0].proof == "proved"
-
-
-class IntoOneRoom(Mask):
-    """It writes each answer over the last one."""
-
-    def __init__(self):
-        self.room = torch.zeros(1200 * 1200, dtype=torch.bool)
-
-    def allowed(self, query, key, shape):
-        room = self.room[: len(query) * key.shape[1]].view(len(query), -1)
-        return torch.le(key, query, out=room)
-
-    def span(self, queries, shape):
-        return range(queries[-1] + 1)
-
-
-def test_answers_that_are_written_into_one_place_are_kept_apart():
-    x, model = torch.randn(1, 2, 1200, 4), Layer(IntoOneRoom())
-    with heedful.record(model) as recording:
-        model(x)
-    own = expected(x, torch.ones(1200, 1200).tril())[0]
-    torch.testing.assert_close(recording[0].weights().double(), own, atol=1e-6, rtol=0)
-    assert recording[0].proof == "proved"
-
-
-def test_of_a_call_that_asks_twice_the_last_answer_counts():
-    """NaN in a query: where the kernel of a CPU may have lost it, another road is taken."""
-    query, x = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)
-    query[0, 0, 2], value = torch.nan, x * torch.tensor([0.0, 1.0, 1.0, 1.0])
-    mask, said = Drawn(), []
-    once = mask.allowed
-    mask.allowed = lambda *asked: said.append(once(*asked)) or said[-1]
-
-    class Asks(nn.Module):
-        def forward(self, query, x, value):
-            return attention(query, x, value, mask=mask)
-
-    with heedful.record(model := Asks()) as recording:
-        model(query, x, value)
-    assert len(said) == 2
-    raised = (query[0, 1].double() @ x[0, 1].double().mT / 2).exp() * said[1]
-    own = raised / raised.sum(-1, keepdim=True)
-    torch.testing.assert_close(recording[0].weights(head=1).double(), own, atol=1e-6, rtol=0)
+    masks = [Drawn().crop((40, 40)) for _ in range(2)]
+    torch.manual_seed(0)
+    for call, given, mask in zip(recording, (x, model[0](x)), masks, strict=True):
+        shows(call, expected(given, mask)[0])
 
 
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])
 def test_a_mask_without_a_tensor_has_the_axes_of_the_call(axes):
     x, mask = torch.randn(*axes, 20, 4), OfHeads()
-    with heedful.record(model := Layer(mask)) as recording:
+    with heedful.record(model := Layer([mask])) as recording:
         model(x)
     own = expected(x, mask.crop((*axes, 20, 20)))
     own = own[:, None] if len(axes) == 1 else own.flatten(0, -4)
     assert recording.missed == {}
-    for sequence, weights in zip(recording.sequences, own, strict=True):
-        torch.testing.assert_close(sequence[0].weights().double(), weights, atol=1e-6, rtol=0)
+    parts = [part for [call] in recording.sequences for part in call.parts]
+    for part, weights in zip(parts, own, strict=True):
+        shows(part, weights)
 
 
-def test_a_mask_of_ours_beside_one_of_somebodys_own_that_changes():
-    size = torch.full((64,), 7)
+STRUCTURES = {
+    "table": lambda table: Dense(table.view(64, 1).expand(64, 64).tril() | torch.eye(64).bool()),
+    "table of heads": lambda table: Dense(table.expand(1, 2, 64, 64).clone()),
+    "runs": lambda table: KeyRanges(table.long() * 5, torch.full((64,), 64)),
+    "padding": lambda table: Padding(table.view(1, 64).clone()),
+    "bits": lambda table: Packed.of(table.view(64, 1).expand(64, 64) | torch.eye(64).bool()),
+    "combined": lambda table: Causal() & Dense(table.view(1, 64) | torch.eye(64).bool()),
+    "beside somebody's own": lambda table: (
+        Seeing(table.long() * 4 + 3) & Dense(table.view(1, 64) | torch.eye(64).bool())
+    ),
+}
+# One number, of a row or of a key that no check looks at
+CHANGES = {
+    "table": lambda mask: mask.table[30, :20].logical_not_(),
+    "table of heads": lambda mask: mask.table[0, 1, 30, :20].logical_not_(),
+    "runs": lambda mask: mask.first[30].sub_(9).abs_(),
+    "padding": lambda mask: mask.keep[0, 5].logical_not_(),
+    "bits": lambda mask: mask.bits[30].bitwise_not_(),
+    "combined": lambda mask: mask.parts[1].table[30, :20].logical_not_(),
+    "beside somebody's own": lambda mask: mask.parts[0].sizes[30].add_(5),
+}
 
-    class Seeing(Mask):
-        def allowed(self, query, key, shape):
-            return (query - key).abs() < size[query]
 
-    place = torch.arange(64)
-    mask = Seeing() & Dense((place[:, None] + place) % 3 < 2) & Causal()
-    x = torch.randn(1, 2, 64, 4)
-    model, maps = Layers(mask), [expected(x, mask.crop((64, 64)))]
-    model.first.register_forward_hook(lambda *_: size[30].add_(5) and None)
-    with heedful.record(model) as recording:
-        model(x)
-    maps.append(expected(x, mask.crop((64, 64))))
-    assert not torch.equal(*maps)
-    for call, own in zip(recording, maps, strict=True):
-        torch.testing.assert_close(call.weights().double(), own[0], atol=1e-6, rtol=0)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_a_structure_whose_tables_change_between_two_layers_is_that_of_each(kind, mode):
+    mask, given = STRUCTURES[kind](torch.arange(64) % 3 > 0), []
+
+    def change(*_):
+        CHANGES[kind](mask)
+
+    model = layers(mask)
+    for layer in model:
+        layer.register_forward_pre_hook(
+            lambda layer, x: given.append((x[0], mask.crop((1, 2, 64, 64)).clone()))
+        )
+        layer.register_forward_hook(change)
+    with mode(), heedful.record(model) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert not torch.equal(given[0][1], given[1][1])
+    for call, (x, table) in zip(recording, given, strict=True):
+        shows(call, expected(x, table)[0])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_layers_that_take_turns_with_several_masks_share_what_was_made_of_each(mode):
+    tables = (torch.rand(5, 64, 64) < 0.5) | torch.eye(64).bool()
+    masks = [*map(Dense, tables), Seeing(torch.full((64,), 3))]
+    with mode(), heedful.record(model := layers(*masks, count=3)) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert len(recording) == 18
+    assert len({id(call.causes.mask) for call in recording}) == 6
+    for call, mask in zip(recording, masks * 3, strict=True):
+        assert torch.equal(call.weights() > 0, mask.crop((2, 64, 64)).expand(2, 64, 64))

@@ -1,8 +1,8 @@
-"""Keys that a model by hand writes into buffers of its own, and reads back for its queries."""
+"""Buffers of a model by hand: keys that it writes into them, and weights computed of them."""
 
 import pytest
 import torch
-from looked import WIDTH, B, D, H, N, looked_at, shows, weighed
+from looked import WIDTH, B, D, H, Heads, N, looked_at, near, shows, weighed
 from torch import nn
 
 ROOM = 9
@@ -10,10 +10,6 @@ ROOM = 9
 
 def put(room, new, at):
     room[:, :, at] = new
-
-
-def spread(room, new, at):
-    room.scatter_(2, at[:, None].expand_as(new), new)
 
 
 def added(room, new, at):
@@ -25,83 +21,51 @@ WRITES = {
     "a slice": lambda room, new, at: room[:, :, : len(at)].copy_(new),
     "index_copy_": lambda room, new, at: room.index_copy_(2, at, new),
     "places": put,
-    "scatter_": spread,
+    "scatter_": lambda room, new, at: room.scatter_(2, at[:, None].expand_as(new), new),
     "index_add_": added,
 }
 
 
-class Cached(nn.Module):
-    """Keys and values, (B, H, M, d), stand in buffers with room for more."""
+class Cached(Heads):
+    """Keys stand in a buffer with room for more, (B, H, M, d) or flat."""
 
-    def __init__(self, write, texts):
-        super().__init__()
-        self.write = write
-        self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
-        self.register_buffer("keys", torch.zeros(texts, H, ROOM, D))
+    def __init__(self, write, texts, flat=False):
+        super().__init__(self.attend)
+        self.write, self.texts = write, texts
+        shape = (texts, H, ROOM, D)
+        self.register_buffer("keys", torch.zeros(texts * H * ROOM * D if flat else shape))
 
-    def heads(self, x):
-        made = self.asks(x), self.says(x)
-        return [one.unflatten(-1, (H, D)).transpose(1, 2) for one in made]
-
-    def forward(self, x):
-        (query, key), keys = self.heads(x), self.keys.detach()
+    def attend(self, query, key):
+        keys = self.keys.detach().view(self.texts, H, ROOM, D)
         with torch.no_grad():
-            self.write(keys, key, torch.arange(x.shape[1]))
-        read = keys[:, :, : x.shape[1]].clone()
+            self.write(keys, key, torch.arange(key.shape[2]))
+        read = keys[:, :, : key.shape[2]].clone()
         return (query @ read.mT).softmax(-1) @ read
 
 
+@pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("texts", [1, B])
 @pytest.mark.parametrize("way", WRITES)
-def test_keys_in_a_buffer_are_followed_however_they_were_written(way, texts):
-    model, x = Cached(WRITES[way], texts), torch.randn(texts, N, WIDTH)
-    recording = looked_at(model, x)
-    shows(recording, weighed(*model.heads(x)), proof="proved" if texts == 1 else "assumed")
+def test_keys_in_a_buffer_are_shown_however_they_were_written(way, texts, flat):
+    model, x = Cached(WRITES[way], texts, flat), torch.randn(texts, N, WIDTH)
+    shows(looked_at(model, x), weighed(*model.heads(x)), proof="proved")
 
 
-def test_weights_that_a_buffer_scales_in_place_are_still_weights():
+def test_linear_layers_whose_weights_are_computed_are_no_attention():
     """A spectral norm writes into its buffers what its parameters make, at each pass."""
-    norm = nn.utils.parametrizations.spectral_norm
-    layers = nn.Sequential(*(norm(nn.Linear(WIDTH, WIDTH)) for _ in range(3)))
 
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = layers
+            norm = nn.utils.parametrizations.spectral_norm
+            self.layers = nn.Sequential(*(norm(nn.Linear(WIDTH, WIDTH)) for _ in range(3)))
 
         def forward(self, x):
             query = self.layers(x)
-            return (query @ query.mT).softmax(-1) @ query
+            self.weights = (query @ query.mT).softmax(-1)
+            return self.weights @ query
 
-    model, x = Scaled(), torch.randn(1, N, WIDTH)
-    recording = looked_at(model, x)
-    shows(recording, weighed(*[model.eval().layers(x)] * 2)[:, None], proof="proved")
-
-
-class Flat(nn.Module):
-    """Keys and values stand in one row of numbers, of which each pass makes its tables."""
-
-    def __init__(self, texts):
-        super().__init__()
-        self.asks, self.keeps, self.says = (nn.Linear(WIDTH, H * D) for _ in range(3))
-        self.register_buffer("row", torch.zeros(2 * texts * ROOM * H * D))
-
-    def heads(self, x):
-        return [one(x).unflatten(-1, (H, D)).transpose(1, 2)
-                for one in (self.asks, self.keeps, self.says)]  # fmt: skip
-
-    def forward(self, x):
-        query, key, value = self.heads(x)
-        tables = self.row.detach().view(2, len(x), ROOM, H * D)
-        with torch.no_grad():
-            tables[0, :, : x.shape[1]] = key.transpose(1, 2).flatten(2)
-            tables[1, :, : x.shape[1]] = value.transpose(1, 2).flatten(2)
-        key, value = (one[:, : x.shape[1]].unflatten(-1, (H, D)).transpose(1, 2) for one in tables)
-        return (query @ key.mT).softmax(-1) @ value
-
-
-@pytest.mark.parametrize("texts", [1, B])
-def test_a_buffer_is_known_by_the_tables_that_are_made_of_it(texts):
-    model, x = Flat(texts), torch.randn(texts, N, WIDTH)
-    query, key, _ = model.heads(x)
-    shows(looked_at(model, x), weighed(query, key), proof="proved" if texts == 1 else "assumed")
+    model = Scaled()
+    [call] = looked_at(model, torch.randn(1, N, WIDTH))
+    assert call.proof == "proved"
+    near(call.weights(), model.weights)

@@ -1,20 +1,20 @@
 """What the doors tell of masks and kinds, and what they leave to the model where they cannot."""
 
-import importlib
 import math
 import warnings
+from contextlib import contextmanager
 
 import pytest
 import torch
+from looked import Given, looked_at
 from torch import nn
 from torch.nn.attention import bias
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.ops import statistics
-from heedful.ops.blocks import blocks
 from heedful.ops.masks import Causal, Combined, KeyRanges, Packed
-from heedful.recording import from_attentions
+from heedful.recorder.doors.tape import NO_MAP
 from heedful.recorder.owners import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
@@ -40,22 +40,20 @@ def is_exact(recording, *expected):
             assert call.check.passed
 
 
-class Layers(nn.Module):
-    """Calls torch's kernel so many times with one mask, or with a view of it."""
+def layers(times):
+    """Torch's kernel so many times with one mask, or with views of it."""
 
-    def __init__(self, times=1, is_view=False):
-        super().__init__()
-        self.times, self.is_view = times, is_view
-
-    def forward(self, x, mask=None):
-        for _ in range(self.times):
-            given = mask[..., : x.shape[-2]] if self.is_view else mask
+    def attend(x, mask=None):
+        for _ in range(times):
+            given = None if mask is None else mask[..., : x.shape[-2]]
             x = scaled_dot_product_attention(x.sin(), x.cos(), x, attn_mask=given)
         return x
 
+    return Given(attend)
 
-def run(x, mask, **options):
-    with heedful.record(model := Layers(**options)) as recording:
+
+def run(x, mask, times=1, **options):
+    with heedful.record(model := layers(times), **options) as recording:
         model(x, mask)
     return recording
 
@@ -64,98 +62,43 @@ LOW = [-1e4, -1e9, torch.finfo(torch.float32).min, -math.inf]
 
 
 @pytest.mark.parametrize("low", LOW)
-def test_numbers_far_below_all_else_are_a_mask(low):
-    x = torch.randn(B, H, N, D)
-    recording = run(x, added(CAUSAL, low))
-    is_exact(recording, maps(x.sin(), x.cos(), added(CAUSAL)))
-    for [call] in recording.sequences:
-        assert (call.kind, call.causes.mask, call.causes.bias) == ("causal", Causal(0), None)
-
-
-@pytest.mark.parametrize("low", LOW)
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_mask_and_a_bias_in_one_are_taken_apart(low, sign):
-    x, slopes = torch.randn(B, H, N, D), sign * torch.tensor([1.0, 0.5, 0.25])[:, None, None]
+@pytest.mark.parametrize("slope", [0.0, 1.0, -1.0])
+def test_numbers_far_below_all_else_are_a_mask_and_the_rest_is_a_bias(low, slope):
+    x, slopes = torch.randn(B, H, N, D), slope * torch.tensor([1.0, 0.5, 0.25])[:, None, None]
     alibi = slopes * (torch.arange(N) - torch.arange(N)[:, None])
     recording = run(x, (alibi + added(CAUSAL, low)).expand(B, H, N, N))
     is_exact(recording, maps(x.sin(), x.cos(), alibi + added(CAUSAL)))
     for [call] in recording.sequences:
-        assert call.causes.mask == Causal(0)
-        assert torch.equal(call.causes.bias, alibi.masked_fill(~CAUSAL, 0.0))
+        assert (call.kind, call.causes.mask) == ("causal", Causal(0))
+        bias = None if slope == 0 else alibi.masked_fill(~CAUSAL, 0.0)
+        assert (call.causes.bias is None) if bias is None else torch.equal(call.causes.bias, bias)
 
 
-@pytest.mark.parametrize("slope", [1.0, 0.5])
-def test_a_bias_of_long_reach_is_no_mask(slope):
-    """Of keys 16,000 places away too, whose scores make good for it."""
-    M = 16_001
-    far = slope * torch.arange(M - 1, -1, -1.0)
-    key = torch.stack([far + torch.randint(0, 4, (M,)), torch.ones(M)], dim=-1)[None, None]
-    query, value = torch.tensor([[[[1.0, 0.0]]]]), torch.randn(1, 1, M, 3)
-
-    class Far(nn.Module):
-        def forward(self):
-            return scaled_dot_product_attention(query, key, value, attn_mask=-far[None], scale=1.0)
-
-    with heedful.record(model := Far()) as recording:
-        model()
-    expected = (key[..., 0] - far).double().softmax(-1).float()[0]
-    torch.testing.assert_close(recording[0].weights(0), expected, atol=1e-7, rtol=1e-4)
-    assert recording[0].causes.mask is None
-    assert torch.equal(recording[0].causes.bias[0], -far[None])
-
-
-@pytest.mark.parametrize("low", [-1e4, -1e9])
-def test_a_row_hidden_whole_keeps_the_weights_that_the_model_gave_it(low):
-    x, mask = torch.randn(B, H, N, D), added(CAUSAL, low)
-    mask[4] = low
-    scores = x.sin() @ x.cos().mT / D**0.5 + mask  # in float32, as the model has them
-    recording = run(x, mask)
-    is_exact(recording, scores.softmax(-1))
-    assert (recording[0].weights(queries=4) > 0).all()
-
-
-def counting(function, counts):
-    def counted(*given):
-        counts[function.__name__] = counts.get(function.__name__, 0) + 1
-        return function(*given)
-
-    return counted
-
-
-@pytest.mark.parametrize("is_view", [False, True])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(is_view, has_bias, monkeypatch):
-    counts = {}
-    for place, name in (
-        (mask_structure, "_parts"),
-        (importlib.import_module("heedful.recorder.record"), "layouts_of"),
-    ):
-        monkeypatch.setattr(place, name, counting(getattr(place, name), counts))
+def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monkeypatch):
+    split, original = [], mask_structure._parts
+    monkeypatch.setattr(
+        mask_structure, "_parts", lambda mask, seen: split.append(mask) or original(mask, seen)
+    )
     mask = added(torch.rand(B, 1, N, N + 2) < 0.6)
     mask[..., 1] = 0.0
     mask = mask + torch.randn(N, N + 2) if has_bias else mask
-    recording = run(torch.randn(B, H, N, D), mask if is_view else mask[..., :N], times=3,
-                    is_view=is_view)  # fmt: skip
-    assert counts == {"_parts": 1, "layouts_of": 1}
-    for sequence in recording.sequences:
-        first, *others = (call.causes for call in sequence)
+    recording = run(torch.randn(B, H, N, D), mask, times=3)
+    for text in recording.sequences:
+        first, *others = (call.causes for call in text)
         assert isinstance(first.mask, Packed | Combined)
-        assert len(others) == 2
+        assert (first.bias is not None, len(others)) == (has_bias, 2)
         for other in others:
             assert other.mask is first.mask
             assert not has_bias or other.bias.data_ptr() == first.bias.data_ptr()
-        assert (first.bias is not None) == has_bias
+    assert len(split) == 1
 
 
 @pytest.mark.parametrize("align", [bias.causal_lower_right, bias.causal_upper_left])
 def test_a_mask_that_torch_makes_only_when_asked(align):
     query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
-
-    class Aligned(nn.Module):
-        def forward(self, query, key):
-            return scaled_dot_product_attention(query, key, key, attn_mask=align(3, N))
-
-    with heedful.record(model := Aligned()) as recording:
+    attend = lambda query, key: scaled_dot_product_attention(query, key, key, align(3, N))  # noqa: E731
+    with heedful.record(model := Given(attend)) as recording:
         model(query, key)
     offset = 0 if align is bias.causal_upper_left else N - 3
     assert recording[0].shape[-1] == 3 + offset  # keys that no query can see are left out
@@ -164,8 +107,18 @@ def test_a_mask_that_torch_makes_only_when_asked(align):
     assert (recording[0].kind, recording[0].causes.mask) == ("causal", Causal(offset))
 
 
+@contextmanager
+def kernel(name, function):
+    """A kernel of GPUs that `causal_lower_right` calls: on CPUs this function is in its place."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl(name, function, "CPU")
+        yield
+    finally:
+        library._destroy()
+
+
 def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
-    """That kernel has no CPU's, so one is put in its place; `causal_lower_right` calls it so."""
     query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
     sees = torch.ones(3, N).tril(N - 3).bool()
 
@@ -175,18 +128,11 @@ def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
         output = scores.softmax(-1) @ value
         return output, scores.logsumexp(-1), none, none, 3, N, none, none, nothing
 
-    class Aligned(nn.Module):
-        def forward(self, query, key):
-            flash = torch.ops.aten._scaled_dot_product_flash_attention
-            return flash(query, key, key, is_causal=True)[0]
-
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        library.impl("_scaled_dot_product_flash_attention", flash, "CPU")
-        with torch.no_grad(), heedful.record(model := Aligned()) as recording:
-            model(query, key)
-    finally:
-        library._destroy()
+    torchs = torch.ops.aten._scaled_dot_product_flash_attention
+    model = Given(lambda query, key: torchs(query, key, key, is_causal=True)[0])
+    flash_kernel = kernel("_scaled_dot_product_flash_attention", flash)
+    with flash_kernel, torch.no_grad(), heedful.record(model) as recording:
+        model(query, key)
     is_exact(recording, maps(query, key, added(sees)))
     assert recording[0].causes.mask == Causal(N - 3)
 
@@ -208,7 +154,6 @@ def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize(("hides", "has_bias"), [(0, False), (0, True), (1, False), (2, False)])
 def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bias, asked):
-    """That kernel has no CPU's, so one is put in its place; `causal_lower_right` calls it so."""
     query, key, value = torch.randn(B, 3, H, D), torch.randn(B, N, H, D), torch.randn(B, N, H, 2)
     table = torch.randn(B, H, 3, N) if has_bias else None
 
@@ -219,22 +164,19 @@ def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bia
                     "compute_log_sumexp": asked, **more}  # fmt: skip
             return torch.ops.aten._efficient_attention_forward(query, key, value, table, **more)[0]
 
-    library, model = torch.library.Library("aten", "IMPL"), Calling()
-    try:
-        library.impl("_efficient_attention_forward", efficient, "CPU")
-        with torch.no_grad():
-            with heedful.record(model) as recording:
-                output = model(query, key, value, table)
-            assert (recording._captures[0].checked.sums is not None) == asked
-            ends = torch.arange(B + 1, dtype=torch.int32)
-            for name, of in {"window_size": 2, "seqlen_k": ends, "cu_seqlens_q": ends}.items():
-                with pytest.warns(UserWarning, match=name), heedful.record(model) as packed:
-                    model(query, key, value, table, **{name: of})
-                assert not len(packed)
-            with pytest.warns(UserWarning, match="a bias and"), heedful.record(model) as doubled:
-                model(query, key, value, torch.zeros(B, H, 3, N), custom_mask_type=1)
-    finally:
-        library._destroy()
+    model = Calling()
+    with kernel("_efficient_attention_forward", efficient), torch.no_grad():
+        with heedful.record(model) as recording:
+            model(query, key, value, table)
+        assert recording[0].sums.any_known == asked
+        ends = torch.arange(B + 1, dtype=torch.int32)
+        odd = {"window_size": 2, "seqlen_k": ends, "cu_seqlens_q": ends, "custom_mask_type": 1}
+        for name, of in odd.items():
+            bias = torch.zeros(B, H, 3, N) if name == "custom_mask_type" else table
+            words = "a bias and" if name == "custom_mask_type" else name
+            with pytest.warns(UserWarning, match=words), heedful.record(model) as missed:
+                model(query, key, value, bias, **{name: of})
+            assert not len(missed)
     sees = torch.ones(3, N).tril(N - 3 if hides == 2 else 0).bool() if hides else None
     hidden = torch.zeros(3, N) if sees is None else added(sees)
     whole = maps(
@@ -242,153 +184,33 @@ def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bia
     )
     M = recording[0].shape[-1]  # keys that no query can see are left out
     is_exact(recording, whole[..., :M])
-    torch.testing.assert_close((whole @ value.transpose(1, 2)).transpose(1, 2), output)
-    assert not len(doubled)
-    assert recording[0].check.why == ""
 
 
-class Changing(nn.Module):
-    """Calls the kernel before and after it changes the mask in place."""
-
-    def forward(self, x, mask, change):
-        first = scaled_dot_product_attention(x, x, x, attn_mask=mask)
-        change(mask)
-        return first, scaled_dot_product_attention(x, x, x, attn_mask=mask)
-
-
-CHANGED = {
-    "boolean": (CAUSAL, lambda mask: mask.logical_not_().fill_diagonal_(True)),
-    "hidden": (added(CAUSAL), lambda mask: mask.copy_(mask.mT.clone())),
-    "added": (torch.randn(N, N), lambda mask: mask.mul_(-3)),
-}
-
-
-@pytest.mark.parametrize("kind", CHANGED)
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_a_mask_changed_in_place_between_two_layers_is_recorded_as_it_was(kind, mode):
-    before, change = CHANGED[kind]
-    after = before.clone()
-    change(after)
-    with mode(), heedful.record(model := Changing()) as recording:
-        x = torch.randn(B, H, N, D)
-        model(x, before.clone(), change)
-    tables = [added(mask) if kind == "boolean" else mask for mask in (before, after)]
-    is_exact(recording, *(maps(x, x, table) for table in tables))
-
-
-DOCUMENTS = [200, 3, 150, 247]
+PREFIX = torch.ones(90, 90).tril().bool()
+PREFIX[:30, :30] = True
+DOCUMENTS = torch.block_diag(*(torch.ones(n, n) for n in (30, 3, 97))).bool()
 TABLES = {
-    "packed": (Combined, "causal", [200, 3, 150, 247], True),
-    "prefix": (KeyRanges, "self", None, False),
-    "documents": (KeyRanges, "self", [3, 97, 11], False),
+    "packed": (DOCUMENTS.tril(), Combined, "causal"),
+    "prefix": (PREFIX, KeyRanges, "self"),
+    "documents": (DOCUMENTS, KeyRanges, "self"),
 }
-
-
-def table_of(name):
-    """A boolean table by plain loops over documents, and the same as one of a prefix."""
-    _, _, lengths, is_causal = TABLES[name]
-    if lengths is None:
-        table = torch.ones(90, 90).tril().bool()
-        table[:30, :30] = True
-        return table
-    table = torch.block_diag(*(torch.ones(length, length) for length in lengths)).bool()
-    return table.tril() if is_causal else table
 
 
 @pytest.mark.parametrize("given", ["boolean", "added"])
 @pytest.mark.parametrize("name", TABLES)
 def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
-    table, (structure, kind, *_) = table_of(name), TABLES[name]
+    table, structure, kind = TABLES[name]
     x = torch.randn(1, 2, len(table), D)
     mask = table if given == "boolean" else added(table, -1e9)
     expected = maps(x.sin(), x.cos(), added(table))
     kept = run(x, mask)
-    with heedful.record(model := Layers(), budget=0) as spilled:
-        model(x, mask)
-    for recording in (kept, spilled, heedful.load(kept.save(tmp_path / "r"))):
+    for recording in (kept, run(x, mask, budget=0), heedful.load(kept.save(tmp_path / "r"))):
         is_exact(recording, expected)
         call = recording[0]
         assert call.kind == kind
         assert type(call.causes.mask) is structure
         assert torch.equal(call.causes.mask.crop(call.shape), table)
         torch.testing.assert_close(call.received(), expected[0].sum(1), atol=2e-4, rtol=0)
-    if structure is Combined:
-        assert {type(part) for part in kept[0].causes.mask.parts} == {Causal, KeyRanges}
-
-
-def test_of_packed_documents_few_scores_are_computed():
-    table = table_of("packed")
-    call = run(torch.randn(1, 2, len(table), D), table)[0]
-    packed = call.causes._replace(mask=Packed.of(table))  # which knows nothing beforehand
-    entropies, entries = [], []
-    for causes in (call.causes, packed):
-        entropies += statistics.gather(causes, statistics.Entropy(), queries=50)
-        entries.append(sum(block.weights.numel() for block in blocks(causes, queries=50)))
-    torch.testing.assert_close(*entropies)
-    assert entries[0] < 0.5 * entries[1] == 0.5 * 2 * len(table) ** 2
-
-
-class Cached(nn.Module):
-    """Decoding by hand: the keys so far, and a kernel that is told of no mask for one query."""
-
-    def forward(self, x):
-        self.keys = x if x.shape[-2] > 1 else torch.cat([self.keys, x], dim=-2)
-        is_causal = x.shape[-2] > 1
-        return scaled_dot_product_attention(x, self.keys, self.keys, is_causal=is_causal)
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_query_whose_keys_grow_is_causal(every):
-    x = torch.randn(1, H, N, D)
-    with heedful.record(model := Cached(), every=every) as recording:
-        for part in x.split([3, 1, 1, 1, 1], dim=-2):
-            model(part)
-    assert [call.kind for call in recording] == ["causal"] * len(range(0, 5, every))
-    if every == 1:
-        [whole] = recording.stitched()
-        expected = maps(x, x, added(CAUSAL))[0]
-        torch.testing.assert_close(whole.weights(), expected, atol=2e-6, rtol=0)
-
-
-def test_a_query_that_pools_is_cross_however_long_the_texts():
-    class Pooling(nn.Module):
-        def forward(self, x):
-            return scaled_dot_product_attention(x[..., :1, :], x, x)
-
-    with heedful.record(model := Pooling()) as recording:
-        for length in (5, 5, 9, 3, 12):
-            model(torch.randn(B, H, length, D))
-    assert [call.kind for call in recording] == ["cross"] * 5
-
-
-@pytest.mark.parametrize(
-    ("table", "kind"),
-    [
-        (CAUSAL, "causal"),
-        (torch.ones(3, N).tril(N - 3).bool(), "causal"),  # keys of a cache before
-        (torch.ones(N, N).bool(), "self"),
-        (CAUSAL.T, "self"),
-        (torch.ones(N, 3).bool(), "cross"),
-        (torch.ones(1, N).bool(), "cross"),
-    ],
-)
-def test_given_maps_are_causal_where_nothing_ahead_is_looked_at(table, kind):
-    n, m = table.shape
-    map_ = maps(torch.randn(B, H, n, D), torch.randn(B, H, m, D), added(table))
-    [call] = from_attentions([map_])
-    assert call.kind == kind
-    torch.testing.assert_close(call.weights(), map_[0])
-
-
-class Does(nn.Module):
-    """Whatever it is given to do."""
-
-    def __init__(self, what):
-        super().__init__()
-        self.what = what
-
-    def forward(self, x):
-        return self.what(x)
 
 
 def nested(x):
@@ -402,33 +224,14 @@ def above_one(x):
     return 3 * (x @ x.mT).softmax(-1) @ x
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.filterwarnings("ignore:attention of Sequential was not recorded")
-def test_nested_tensors_go_through_other_layers():
-    """They ask for sizes by an operation that torch's dispatcher does not know."""
-    model = nn.Sequential(nn.Linear(D, 6), nn.ReLU())
-    parts = [torch.randn(length, D) for length in (N, N + 2)]
-    given = torch.nested.nested_tensor(parts, layout=torch.jagged)
-    with heedful.record(model):
-        during = model(given)
-    for one, other in zip(during.unbind(), parts, strict=True):
-        assert torch.equal(one, model(other))
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [
-        (nested, "nested tensors"),
-        (above_one, "weights that were changed after their softmax (mul)"),
-    ],
-)
+@pytest.mark.parametrize(("what", "words"), [(nested, "nested tensors"), (above_one, NO_MAP)])
 def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
-            self.odd, self.plain = Does(what), Layers()
+            self.odd, self.plain = Given(what), layers(1)
 
         def forward(self, x):
             return self.odd(x), self.plain(x)
@@ -450,30 +253,19 @@ def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
     assert all(call.check.passed for call in recording)
 
 
-def of_one(x):
-    return scaled_dot_product_attention(x, x.cos(), x, scale=0.5)
+ATTENTION = [
+    lambda x: scaled_dot_product_attention(x, x.cos(), x, scale=0.5),
+    lambda x: (x @ x.cos().mT / 2).softmax(-1) @ x,
+]
 
 
-def of_one_by_hand(x):
-    return (x @ x.cos().mT / 2).softmax(-1) @ x
-
-
-@pytest.mark.parametrize("attention", [of_one, of_one_by_hand])
+@pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("depth", [1, 2])
 def test_what_runs_inside_vmap_is_recorded_as_it_is(attention, depth):
-    what = attention
     for _ in range(depth):
-        what = torch.func.vmap(what)
-    x, model = torch.randn(B, H, N, D), Does(what)
-    before = model(x)
-    with heedful.record(model) as recording:
-        assert torch.equal(model(x), before)
-    assert not recording.missed
-    assert len(recording.sequences) == B
-    for [call], one in zip(recording.sequences, x, strict=True):
-        expected = (one @ one.cos().mT / 2).softmax(-1)
-        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
-        assert (call.check.passed, call.proof) == (True, "assumed")
+        attention = torch.func.vmap(attention)
+    x = torch.randn(B, H, N, D)
+    is_exact(looked_at(Given(attention), x), (x @ x.cos().mT / 2).softmax(-1))
 
 
 def test_a_model_without_attention_is_told_so():
@@ -486,17 +278,23 @@ def test_a_model_without_attention_is_told_so():
     assert not recording.missed
 
 
-def test_runs_that_are_changed_later_are_not_those_of_the_call():
-    runs, x = KeyRanges.from_lengths([3, 2]), torch.randn(1, 2, 5, 4)
+def nearer(score, b, h, q, k):
+    return score - (q - k).abs()
 
-    class Packs(nn.Module):
-        def forward(self, x):
-            return heedful.attention(x, x, x, mask=runs)
 
-    with heedful.record(model := Packs()) as recording:
-        model(x)
-    before = recording[0].weights()
-    runs.first.zero_()
-    runs.end.fill_(5)
-    assert torch.equal(recording[0].weights(), before)
-    assert not before[:, :3, 3:].any()
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("call", [flex_attention, torch.compile(flex_attention, backend="eager")])
+def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call):
+    texts, place = torch.tensor([0] * 4 + [1] * 6), torch.arange(10)
+    packed = lambda b, h, q, k: (texts[q] == texts[k]) & (q >= k)  # noqa: E731
+    mask = create_block_mask(packed, None, None, 10, 10, device="cpu")
+    query, key = torch.randn(B, 4, 10, 16), torch.randn(B, 2, 10, 16)
+    with torch.no_grad(), heedful.record(model := Given(call)) as recording:
+        model(query, key, key, None, mask, 0.3, True)
+    allowed = packed(0, 0, place[:, None], place)
+    scores = 0.3 * query @ key.repeat_interleave(2, 1).mT
+    is_exact(recording, scores.masked_fill(~allowed, -torch.inf).softmax(-1))
+    assert (recording[0].kind, recording[0].door) == ("causal", "flex_attention")
+    assert [type(part) for part in recording[0].causes.mask.parts] == [Causal, KeyRanges]
+    with torch.no_grad():
+        looked_at(Given(call), query, query, query, nearer, missed={"Given": "score_mod"})

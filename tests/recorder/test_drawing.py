@@ -9,11 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.models import Seq2Seq, Seq2SeqConfig
-from heedful.ops.hidden import hidden_cells
-from heedful.ops.masks import Causal, Window
+from heedful.ops.masks import Causal
 from heedful.pictures import layers
-from heedful.recording import from_attentions
 from heedful.recording.drawing import scores_of
 
 
@@ -71,49 +68,6 @@ def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
     assert look["title"] == "one"
 
 
-def masks(N):
-    lengths = torch.ones(4, N, N).tril().bool()
-    for head in range(4):
-        lengths[head] &= ~torch.ones(N, N).tril(-head - 3).bool()
-    return {
-        "causal": Causal().crop((N, N)),
-        "window": (Causal() & Window(3)).crop((N, N)),
-        "heads differ": lengths,
-        "none": None,
-    }
-
-
-@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_a_part_that_is_drawn_alone_is_drawn_as_among_the_others(part, drawn):
-    config = Seq2SeqConfig(vocabulary=9, context_length=8, width=8, layers=2, heads=2)
-    model = Seq2Seq(config).eval()
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(torch.randint(9, (1, 5)), torch.randint(9, (1, 3)))
-    recording.plot()
-    recording.plot(part=part)
-    (every, _), ([alone], _) = drawn
-    [among] = [block for block in every if block.heading.startswith(part)]
-    assert (alone.heading, alone.axes) == (among.heading, among.axes)
-    assert ("source" in alone.axes[1]) == (part != "decoder")
-
-
-@pytest.mark.parametrize("kind", ["causal", "window", "heads differ", "none"])
-@pytest.mark.parametrize("most", [64, 13, 5])
-def test_what_is_masked_is_hidden_without_being_told(kind, most):
-    N = 29
-    mask = masks(N)[kind]
-    call = recorded(N, mask)[0]
-    size = -(-N // most)
-    found = hidden_cells(call.causes, (size, size))
-    table = np.ones((1, N, N), bool) if mask is None else mask.reshape(-1, N, N).numpy()
-    cells = -(-N // size)
-    for h, own in enumerate(table):
-        for i in range(cells):
-            for j in range(cells):
-                part = own[i * size : (i + 1) * size, j * size : (j + 1) * size]
-                assert found[h, i, j] == (not part.any())
-
-
 def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
     recording = recorded(900, Causal().crop((900, 900)))
     call = recording[1]
@@ -132,17 +86,6 @@ def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
         assert blocks[0].keys[:2] == ["0", str(size)]
         word = {np.max: "largest", np.mean: "mean"}[pool]
         assert any(f"{word} of {size} × {size} weights" in note for note in look["notes"])
-
-
-def test_passes_that_are_no_generation_are_drawn_each_by_itself(drawn):
-    recording = recorded(5, passes=2)
-    recording.plot()
-    recording.plot(pass_index=1)
-    (every, _), (one, _) = drawn
-    assert [block.heading for block in every] == ["pass 0", "pass 1"]
-    assert all(len(block.lines) == 3 for block in every)
-    [block] = one
-    np.testing.assert_array_equal(block.lines[0].maps[0], recording[3].weights(0))
 
 
 def test_a_generation_is_drawn_as_one(drawn):
@@ -169,25 +112,6 @@ def test_a_generation_is_drawn_as_one(drawn):
     assert any("4 passes" in note for note in look["notes"])
 
 
-def test_two_calls_of_one_layer_say_which(drawn):
-    shared = Attend()
-    model = nn.ModuleDict({"layers": nn.ModuleList([shared])})
-
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = model["layers"]
-
-        def forward(self, x):
-            return self.layers[0](self.layers[0](x))
-
-    twice = Twice()
-    with heedful.record(twice) as recording:
-        twice(torch.randn(1, 2, 4, 8))
-    recording.plot()
-    assert [line.name for line in drawn[0][0][0].lines] == ["layer 0, call 0", "layer 0, call 1"]
-
-
 def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     recording = recorded(6)
     recording.tokens = [["[CLS]", "it", "[SEP]", "it", "is", "[SEP]"]]
@@ -197,23 +121,6 @@ def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     assert block.borders == ([3], [3])
 
 
-def test_patches_of_an_image_are_named_where_no_token_is(drawn):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(
-        image_size=12, patch_size=4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16,
-    )  # fmt: skip
-    model = transformers.ViTModel(config).eval()
-    with heedful.record(model) as recording, torch.no_grad():
-        model(torch.randn(1, 3, 12, 12))
-    recording.plot()
-    [block] = drawn[0][0]
-    assert block.keys == ["class", *(f"patch {r},{c}" for r in range(3) for c in range(3))]
-    assert "patches" in block.axes[1]
-    recorded(10).plot()  # ten vectors of a model that is not known are only numbered
-    assert drawn[1][0][0].keys == [str(n) for n in range(10)]
-
-
 def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
     recording = recorded(5)
     recording[1].refutations[0] = "row 3 is not the model's"
@@ -221,21 +128,6 @@ def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
     [([block], look)] = drawn
     assert [line.maps[0] is None for line in block.lines] == [False, True, False]
     assert any("layer 1 is refuted" in note and "row 3" in note for note in look["notes"])
-
-
-def test_maps_that_were_given_are_drawn(drawn):
-    given = torch.eye(3).expand(1, 2, 3, 3)
-    from_attentions([given, given]).plot()
-    [block] = drawn[0][0]
-    np.testing.assert_array_equal(block.lines[1].maps[0], np.eye(3))
-
-
-def test_heads_that_were_chosen_keep_their_numbers(drawn):
-    recording = recorded(4, heads=[1, 3])
-    recording.plot(heads=3)
-    [block] = drawn[0][0]
-    assert block.heads == [3]
-    np.testing.assert_array_equal(block.lines[0].maps[0], recording[0].weights(3))
 
 
 @pytest.mark.parametrize(
@@ -256,14 +148,6 @@ def test_what_there_is_not_is_one_line(options, says):
     with pytest.raises(ArgumentError, match=says) as raised:
         recording.plot(**options)
     assert "\n" not in str(raised.value)
-
-
-def test_nothing_was_recorded():
-    with heedful.record(nn.Linear(2, 2)) as recording:
-        pass
-    with pytest.raises(RunError, match="nothing was recorded"):
-        recording.plot()
-    assert "0 calls" in recording._repr_html_()
 
 
 def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):

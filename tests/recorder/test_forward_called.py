@@ -3,9 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from looked import Given
 from torch import nn
 
 import heedful
+from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 7, 8, 0, 5]])
@@ -37,13 +39,9 @@ def test_modules_inside_have_their_names_and_weights(around):
             assert torch.equal(call.weights(), same.weights())
 
 
-class Attends(nn.Module):
-    def forward(self, x):
-        return F.scaled_dot_product_attention(x, x, x)
-
-
-def test_attention_in_the_forward_itself_is_missed_with_a_warning():
-    model, x = Attends(), torch.randn(2, 3, 5, 4)
-    with pytest.warns(UserWarning, match="method"), heedful.record(model) as recording:
-        model.forward(x)
-    assert list(recording.missed) == ["Attends"]
+def test_attention_in_the_forward_itself_is_not_seen():
+    model = Given(lambda x: F.scaled_dot_product_attention(x, x, x))
+    with heedful.record(model) as recording:
+        model.forward(torch.randn(2, 3, 5, 4))
+    with pytest.raises(RunError, match="nothing was recorded"):
+        recording.summary()

@@ -356,7 +356,7 @@ def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):
     check = recording[0].check
     assert check.passed
     assert check.tolerance == 0.05
-    said = "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0, proved>"
+    said = "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0, proved, layout told>"
     assert repr(recording[0]) == said
     assert repr(recording) == "<Recording of 2 calls, 1 sequence>"
 

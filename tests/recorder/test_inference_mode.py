@@ -5,7 +5,6 @@ import torch
 from looked import WIDTH, B, H, Heads, M, N, shows, weighed
 
 import heedful
-from heedful.recorder.doors import by_hand
 
 
 def softened(scores):

@@ -4,11 +4,10 @@ import operator
 
 import pytest
 import torch
+from heedful.recorder.doors.softmax_matmul import ALONE
 from looked import WIDTH, B, D, Given, H, Heads, M, N, looked_at, shows, weighed
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
-
-from heedful.recorder.doors.softmax_matmul import ALONE
 
 CHAINED = "two products of three tensors with no softmax between, as linear attention has"
 

@@ -95,7 +95,7 @@ def test_weights_run_again_are_the_models_own_bit_for_bit(mode, spelling, dtype)
     assert torch.equal(output, expected[1])
     assert missed == []
     cells = cells_of(meeting)
-    assert torch.equal(in_cells(meeting, meeting.used()).reshape(weights.shape), weights)
+    assert torch.equal(in_cells(meeting).reshape(weights.shape), weights)
     assert [cells.kinds.count(kind) for kind in (QUERIES, KEYS)] == [1, 1]
     assert torch.equal(cells.query[cells.queries].reshape(query.shape), query)
     assert torch.equal(cells.key[cells.keys].reshape(key.shape), key)
@@ -115,15 +115,8 @@ def test_keys_that_were_moved_keep_their_rows(way):
     [meeting], _, _ = watched(lambda: MOVED[way](query @ key.mT).softmax(-1) @ value)
     cells = cells_of(meeting)
     scores = (cells.query[cells.queries] * cells.key[cells.keys]).sum(-1)
-    weights = in_cells(meeting, meeting.used())
+    weights = in_cells(meeting)
     torch.testing.assert_close(scores.softmax(-1).view(weights.shape), weights)
-
-
-def test_axes_are_those_of_the_softmax():
-    query, key, value = factors()
-    [meeting], _, _ = watched(lambda: (query @ key.mT).softmax(-1) @ value)
-    cells = cells_of(meeting)
-    assert (cells.kinds, cells.shape) == ([BATCH, BATCH, QUERIES, KEYS], (B, H, N, M))
 
 
 def test_keys_times_queries_are_turned():
@@ -141,7 +134,7 @@ def test_dropout_is_left_out():
     [meeting], missed, _ = watched(lambda: F.dropout((query @ key.mT).softmax(-1), 0.5) @ value)
     assert missed == []
     assert meeting.weights.step.is_dropped
-    assert torch.equal(in_cells(meeting, meeting.used()), (query @ key.mT).softmax(-1))
+    assert torch.equal(in_cells(meeting), (query @ key.mT).softmax(-1))
 
 
 def test_a_product_with_a_parameter_begins_no_tape():

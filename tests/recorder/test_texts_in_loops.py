@@ -14,9 +14,9 @@ from heedful.cli.segments import shares_of
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
+from heedful.recorder.record import PADDING
 from heedful.recording.head_totals import HeadTotals
 from heedful.recording.patches import Patches
-from heedful.recorder.record import PADDING
 from heedful.views.explorer.text import texts_of
 from heedful.views.notebook.opening import opened_on
 

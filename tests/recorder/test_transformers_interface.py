@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from settled import settled
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 
@@ -17,10 +18,8 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.cells import weights as of_causes
 from heedful.ops.log_sum_exp import Catching
 from heedful.recorder.doors import transformers_interface, unsupported
-from heedful.recording.capture import captured
 from heedful.recorder.observed import Observed
-from heedful.recorder.owners import kind, mask_structure
-from heedful.recorder.owners.padding import layouts_of
+from heedful.recorder.owners import kind
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,
@@ -116,8 +115,7 @@ def test_a_boolean_mask_is_added_by_eager_attention():
     mask, module = torch.eye(5).bool().expand(2, 1, 5, 5), nn.Module().eval()
     output, weights = eager_attention_forward(module, query, key, value, mask)
     given = ("eager", module, (query, key, value, mask), {}, output, Catching())
-    seen = mask_structure.Masks().split(transformers_interface.translated(*given))
-    kept = captured(seen, name="", layer=0, pass_index=0, layouts=layouts_of(seen))
+    kept = settled(transformers_interface.translated(*given))
     assert kept.check.passed
     torch.testing.assert_close(of_causes(kept.causes(1)), weights[1], atol=2e-6, rtol=0)
 

@@ -13,6 +13,7 @@ from heedful.cli import texts as of_texts
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     check_model,
+    check_model_verified,
     check_no_text,
     checkpoint_option,
     device_option,
@@ -23,6 +24,7 @@ from heedful.cli.options import (
     read_text,
     revision_option,
     second_option,
+    verify_option,
 )
 from heedful.cli.segments import (
     Asked,
@@ -38,8 +40,7 @@ from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
-    from heedful.cli.proofs import Certified
-    from heedful.recording import Head, Recording
+    from heedful.recording import Head, HeadTotals, Recording
     from heedful.views.heads import Row
 
 NUMBERS = (*SCORES, *MEANS)
@@ -52,6 +53,7 @@ Examples:
   heedful heads runs/first "the cat sat, and the cat sat" --sort induction --count 10
   heedful heads google-bert/bert-base-uncased "The cat sat." --sort previous --evidence
   heedful heads HuggingFaceTB/SmolLM2-135M --file chapter.txt --json
+  heedful heads microsoft/mpnet-base "The cat sat." --verify
   heedful heads runs/first --texts books --include '*.txt' --sort induction
   torchrun --standalone --nproc-per-node 4 -m heedful heads runs/first --texts books --json
   heedful heads google-bert/bert-base-uncased --file prompt.txt --segments @@ --over-heads
@@ -88,9 +90,10 @@ texts out, and the numbers are the same.
 \b
 Layers and heads are numbered from 0, as in `plot` and `explain`. In an encoder–decoder induction
 and duplicate are of each side's own tokens. Where a layer ran more than once in a pass, call is the
-place in the recording. Beneath the table stands what is not proved: "assumed" are right numbers
-whose texts or heads are a guess, "unproved" numbers that could not be compared, "refuted" calls
-that show none. Architectures that are not ours need transformers.
+place in the recording. Beneath the table stands what proves the numbers, and how their axes are
+known. "unproved" numbers could not be compared, "refuted" calls show none. Which axis is what is
+"told" by the layer, "verified" by --verify, in the "usual" order, or "guessed": then another choice
+was possible. Architectures that are not ours need transformers.
 """
 
 
@@ -130,6 +133,7 @@ class Sort(click.Choice):
 )
 @segments_option
 @over_heads_option
+@verify_option
 @checkpoint_option
 @device_option
 @revision_option
@@ -150,6 +154,7 @@ def heads(
     sequence: int | None,
     segments: Given | None,
     over_heads: bool,
+    verify: bool,
     checkpoint: str,
     device: str,
     revision: str | None,
@@ -178,6 +183,7 @@ def heads(
     if is_kept:
         has_text = text is not None or file is not None or second is not None
         recording = _loaded(source, has_text or cut)
+        check_model_verified(verify)
     else:
         words = read_text(text, file)
         of_texts.hint_at_folder(text)
@@ -189,7 +195,7 @@ def heads(
         if marked is not None:
             words, second = marked.text, marked.second
         opened = open_model(source, **opening)
-        recording = record_text(opened, words, second, cut)
+        recording = record_text(opened, words, second, cut, verify=verify)
         parts = parts if marked is None else marked.tokens(opened, cut=cut)
     if parts is not None:
         show_shares(recording, parts, sequence, asked)
@@ -253,7 +259,7 @@ def _sorted(rows: list[Row], asked: Asked) -> list[Row]:
     return sorted(rows, key=lambda row: _height(row.head, name), reverse=True)
 
 
-def _print(rows: list[Row], asked: Asked, proved: Certified, *notes: str) -> None:
+def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes: str) -> None:
     """A table of heads, what it has no room for, notes, and what proves it."""
     from heedful.cli import proofs
     from heedful.views.heads import evidence_table, scores_table

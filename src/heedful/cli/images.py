@@ -54,6 +54,7 @@ def record_image(
     Raises:
         ArgumentError: a model that looks at no images.
     """
+    from heedful.cli.proofs import show_missed
     from heedful.opened import PictureWarning
     from heedful.views.progress import share_done
 
@@ -62,12 +63,11 @@ def record_image(
             f"--image for a model of the kind {type(opened.model).__name__}",
             expected="a model with an image processor (preprocessor_config.json)",
         )
-    with share_done("recording"), warnings.catch_warnings(record=True) as told:
+    with share_done("recording") as tell, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UserWarning)
-        recording = opened.record(text, image=image, cut=cut, **options)  # type: ignore[arg-type]
+        recording = opened.record(text, image=image, cut=cut, progress=tell, **options)  # type: ignore[arg-type]
     for one in told:
         if issubclass(one.category, PictureWarning):
             click.echo(str(one.message), err=True)
-    for name, reason in recording.missed.items():
-        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+    show_missed(recording, options.get("verify", False))
     return recording

@@ -14,6 +14,7 @@ from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
     Numbers,
     check_model,
+    check_model_verified,
     check_no_text,
     check_place,
     checkpoint_option,
@@ -25,6 +26,7 @@ from heedful.cli.options import (
     read_text,
     revision_option,
     second_option,
+    verify_option,
 )
 from heedful.cli.segments import Given, check_usage, marked_of, segments_option
 from heedful.cli.watched import moments_of, was_watched
@@ -36,6 +38,7 @@ Examples:
   heedful look google-bert/bert-base-uncased "Where is he?" --second "At home."
   heedful look runs/first "The import" --generate
   heedful look google/vit-base-patch16-224 --image photo.jpg
+  heedful look microsoft/swin-tiny-patch4-window7-224 --image photo.jpg --verify
   heedful look first.safetensors second.safetensors
   heedful look runs/seen
   heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
@@ -75,6 +78,7 @@ NOTHING = (
     "--port", type=click.IntRange(0, 65535), default=0, help="Of the address [a free one]."
 )
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@verify_option
 @checkpoint_option
 @device_option
 @revision_option
@@ -94,6 +98,7 @@ def look(
     generate: bool,
     port: int,
     no_browser: bool,
+    verify: bool,
     **opening: Any,
 ) -> None:
     """Look at recordings, or at what a model does with a text, in a browser.
@@ -108,9 +113,10 @@ def look(
         raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
     if html is not None:
         check_place(html, overwrite)
-    asked = _Asked(source, file, second, image, cut, layers, heads, segments, opening)
+    asked = _Asked(source, file, second, image, cut, layers, heads, segments, verify, opening)
     if generate:
-        alone = {"--html": html, "--second": second, "--cut": cut or None, "--image": image}
+        alone = {"--html": html, "--second": second, "--cut": cut or None, "--image": image,
+                 "--verify": verify or None}  # fmt: skip
         _refuse("--generate", alone | {"--segments": segments})
         _serve(_grown(asked), port, no_browser)
         return
@@ -134,6 +140,7 @@ class _Asked(NamedTuple):
     layers: list[int] | None
     heads: list[int] | None
     segments: Given | None
+    verify: bool
     opening: dict[str, Any]
 
     @property
@@ -146,6 +153,11 @@ class _Asked(NamedTuple):
         """Whether something to read was told by an option."""
         given = (self.file, self.second, self.image)
         return self.cut or any(one is not None for one in given)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is recorded of a model, and how."""
+        return {"layers": self.layers, "heads": self.heads, "verify": self.verify}
 
 
 class _Shown(NamedTuple):
@@ -190,6 +202,7 @@ def _shown(asked: _Asked) -> _Shown:
 def _loaded(asked: _Asked) -> _Shown:
     """Recordings by their names; those of one name by their paths."""
     check_no_text(Path(asked.source[0]), asked.has_text, "look")
+    check_model_verified(asked.verify)
     from heedful.recording import load
 
     names = [Path(each).stem for each in asked.source]
@@ -202,6 +215,7 @@ def _loaded(asked: _Asked) -> _Shown:
 
 def _formed(asked: _Asked) -> _Shown:
     """The recordings of a run that was watched, one for each moment."""
+    check_model_verified(asked.verify)
     recordings, moments = moments_of(Path(asked.source[0]))
     texts = _texts(asked, recordings, asked.segments and asked.segments.ranges)
     texts.moments = moments
@@ -243,7 +257,7 @@ def _read(asked: _Asked, opened: Any, text: str) -> _Shown:
     marked = None if segments is None else marked_of(segments, text, second)
     if marked is not None:
         text, second = marked.text, marked.second
-    recording = record_text(opened, text, second, asked.cut, layers=asked.layers, heads=asked.heads)
+    recording = record_text(opened, text, second, asked.cut, **asked.options)
     marks: Any = segments and segments.ranges
     if marked is not None:
         marks = marked.tokens(opened, cut=asked.cut) or marks
@@ -252,7 +266,7 @@ def _read(asked: _Asked, opened: Any, text: str) -> _Shown:
 
 def _seen(asked: _Asked, opened: Any, image: Path, text: str | None) -> _Shown:
     """What a model does with an image; texts that are typed into the page would have none."""
-    recording = record_image(opened, image, text, asked.cut, layers=asked.layers, heads=asked.heads)
+    recording = record_image(opened, image, text, asked.cut, **asked.options)
     return _Shown(_texts(asked, {_name(asked): recording}))
 
 

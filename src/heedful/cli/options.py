@@ -220,6 +220,23 @@ pickle_option = click.option(
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
 )
+verify_option = click.option(
+    "--verify",
+    is_flag=True,
+    help="Settle what the axes of each call are by probing, in some more passes.",
+)
+
+
+def check_model_verified(verify: bool) -> None:
+    """Refuse --verify of a recording.
+
+    Raises:
+        UsageError: it was given.
+    """
+    if verify:
+        raise click.UsageError(
+            "--verify runs a model again: give one, and a text, or leave it out."
+        )
 
 
 def is_recording(path: Path) -> bool:

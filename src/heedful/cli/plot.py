@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     Numbers,
     check_model,
+    check_model_verified,
     check_no_text,
     checkpoint_option,
     device_option,
@@ -23,7 +24,9 @@ from heedful.cli.options import (
     read_text,
     revision_option,
     second_option,
+    verify_option,
 )
+from heedful.cli.places import SUFFIXES, places_for
 from heedful.cli.watched import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
-SUFFIXES = ("png", "svg", "pdf")
-OTHERS = ("jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "eps", "ps")  # no folder is meant
 DOTS = 200  # of a PNG, in an inch
 EXAMPLE = """\b
 Examples:
@@ -45,6 +46,8 @@ Examples:
   heedful plot google-bert/bert-base-uncased "Where is he?" --second "At home." --layers 0
   heedful plot runs/dates "the 3rd of May 1987" --attention cross
   heedful plot HuggingFaceTB/SmolLM2-135M --file chapter.txt --size 16 --out chapter.pdf
+  heedful plot microsoft/mpnet-base "The cat sat." --verify
+  heedful plot swin.safetensors --part 3
 
 \b
 A line of the picture is a layer, a column a head. Where maps are small, layers and heads alone
@@ -53,18 +56,6 @@ stands more than once carries its position. Striped cells are masked. A map of m
 hundred tokens is pooled: a cell is then the largest weight in it, and the picture says so.
 Architectures that are not ours need transformers: pip install 'transformers>=5.0'
 """
-
-
-class Places(NamedTuple):
-    """Where pictures go: a folder and a suffix, or one file."""
-
-    folder: Path
-    suffix: str
-    file: Path | None = None
-
-    def of(self, kind: str) -> Path:
-        """The path of a picture."""
-        return self.file or self.folder / f"{kind}.{self.suffix}"
 
 
 @click.command(epilog=EXAMPLE)
@@ -91,6 +82,12 @@ class Places(NamedTuple):
     "--sequence",
     type=click.IntRange(0),
     help="Of a recording of a batch, this sequence, from 0 [0].",
+)
+@click.option(
+    "--part",
+    type=click.IntRange(0),
+    default=0,
+    help="Of a text of several parts, such as windows, this part, from 0 [0].",
 )
 @click.option(
     "--only",
@@ -134,6 +131,7 @@ class Places(NamedTuple):
     "[RUN/pictures; of what is no run, pictures].",
 )
 @click.option("--overwrite", is_flag=True, help="Replace pictures that are there.")
+@verify_option
 @checkpoint_option
 @revision_option
 @pickle_option
@@ -149,6 +147,7 @@ def plot(
     attention: str | None,
     pass_index: int | None,
     sequence: int | None,
+    part: int,
     only: tuple[str, ...],
     title: str | None,
     scale: str | None,
@@ -158,6 +157,7 @@ def plot(
     suffix: str | None,
     out: Path | None,
     overwrite: bool,
+    verify: bool,
     checkpoint: str,
     revision: str | None,
     allow_pickle: bool,
@@ -177,6 +177,8 @@ def plot(
     own = "watched" if is_bare and was_watched(source) else "heads"
     kinds = tuple(dict.fromkeys(only)) or (own,)
     _check_text(source, kinds, has_recording, text, file, second, cut)
+    if has_recording or not {*kinds} & {*OF_TEXT}:
+        check_model_verified(verify)
     _check_numbers(highest, size)
     if has_recording:
         from heedful.recording import load
@@ -184,7 +186,7 @@ def plot(
         recording = load(source)  # what is none is told before what is in the way
     else:
         check_model(source, revision, allow_pickle)
-    places = _places(source, kinds, suffix, out, overwrite)
+    places = places_for(source, kinds, suffix, out, overwrite)
     model: dict[str, Any] = {
         "checkpoint": checkpoint,
         "revision": revision,
@@ -194,9 +196,9 @@ def plot(
     if set(OF_TEXT) & {*kinds}:
         if not has_recording:
             words = read_text(text, file)
-            chosen = {"layers": layers, "heads": heads}
+            chosen = {"layers": layers, "heads": heads, "verify": verify}
             recording = _recorded(source, words, second, cut, chosen, device=device, **model)
-        [(_, calls)] = sequences.chosen(recording, sequence or 0)
+        calls = sequences.part_of(recording, sequence or 0, part)
         only_these = (layers, heads, attention, pass_index)
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
         figures |= _of_text(calls, kinds, only_these, look)
@@ -248,65 +250,15 @@ def _check_numbers(highest: float | None, size: float | None) -> None:
             raise ArgumentError(f"--{name} {number:g}", expected="a number above 0")
 
 
-def _places(
-    source: Path, kinds: tuple[str, ...], suffix: str | None, out: Path | None, overwrite: bool
-) -> Places:
-    """Where the pictures go; nothing that is there is lost.
-
-    Raises:
-        ArgumentError: a file where a folder was meant.
-        SaveError: a picture that is there.
-    """
-    from heedful.errors import ArgumentError
-    from heedful.files import check_free, check_no_links
-    from heedful.train.plan import PICTURES
-
-    own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
-    if own in OTHERS:
-        raise click.UsageError(f"--out {out}: pictures are written as {', '.join(SUFFIXES)}.")
-    if out is not None and own in SUFFIXES:
-        if suffix not in (None, own):
-            raise click.UsageError(f"--out {out} and --format {suffix} are two formats.")
-        if len(kinds) > 1:
-            raise click.UsageError(
-                f"--out {out} is one file, for {len(kinds)} pictures: name a folder."
-            )
-        places = Places(out.parent, own, out)
-    else:
-        if out is not None and out.is_file():
-            raise ArgumentError(
-                f"--out {out}, a file",
-                expected="a folder, or a name that ends in .png, .svg or .pdf",
-                remedy="choose another --out, or leave it out",
-            )
-        if out is None and _is_run(source):
-            out = source / PICTURES
-            check_no_links([out])
-        places = Places(out or Path(PICTURES), suffix or "png")
-    for kind in kinds:
-        check_free(places.of(kind), overwrite)
-    return places
-
-
-def _is_run(source: Path) -> bool:
-    """Whether it is a directory of `heedful train`, whose pictures are in it.
-
-    A checkpoint in Hugging Face format is left as it is.
-    """
-    from heedful.files.belonging import is_described_by_us, read_config
-
-    return (source / "config.json").is_file() and is_described_by_us(read_config(source))
-
-
 def _recorded(
     source: Path,
     words: str,
     second: str | None,
     cut: bool,
-    chosen: dict[str, list[int] | None],
+    chosen: dict[str, Any],
     **model: Any,
 ) -> Recording:
-    """The chosen layers and heads of a model on a text."""
+    """The chosen layers and heads of a model on a text, verified or not."""
     from heedful.cli.record import record_text
     from heedful.opened import open_model
 

@@ -1,67 +1,58 @@
-"""What proves a recording, as commands tell it."""
+"""How much of a recording is certain, as commands tell it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from heedful.views.terminal import many
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.recording import Recording
+    from heedful.recording import HeadTotals, Recording
+    from heedful.recording.known import Known
 
 
-class Proven(Protocol):
-    """What says how much of it is certain."""
-
-    @property
-    def proof(self) -> str:
-        """One word."""
-
-    @property
-    def why(self) -> str:
-        """What is missing."""
-
-
-class Certified(Protocol):
-    """A recording, or what was gathered over many."""
-
-    def certificate(self) -> Sequence[tuple[str, Proven]]:
-        """Each call by its name."""
-
-
-def told(recording: Certified) -> str:
-    """How many calls are proved, assumed and so on, in one line.
+def calls_of(recording: Recording | HeadTotals) -> Sequence[Known]:
+    """What is known of each call, in their order, the worst of all texts.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
-    >>> told(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
-    'unproved'
+    >>> [call.proof for call in calls_of(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
+    ['unproved']
     """
-    words = Counter(check.proof for _, check in recording.certificate())
-    if len(words) == 1:
-        return next(iter(words))
-    return ", ".join(f"{many(number, 'call')} {word}" for word, number in words.items())
+    return [call for _, call in recording.certificate()]
 
 
-def reasons(recording: Certified) -> list[str]:
-    """What is missing to a proof, each reason once, with how many calls it is missing in."""
-    calls = recording.certificate()
-    whys = Counter((check.proof, check.why) for _, check in calls if check.why)
-    return [
-        f"{word}: {why}" + ("" if number == len(calls) else f" ({many(number, 'call')})")
-        for (word, why), number in whys.items()
-    ]
+def show(recording: Recording | HeadTotals, screen: Console) -> None:
+    """Print beneath a table what proves it, how its axes are known, and what is missing."""
+    from heedful.recording.proof import in_words
+
+    screen.print(f"\n{in_words(calls_of(recording))}", style="dim", highlight=False)
+    show_reasons(recording, screen)
 
 
-def show(recording: Certified, screen: Console) -> None:
-    """Print beneath a table what proves it, and what is missing."""
-    screen.print(f"\nproof: {told(recording)}", style="dim", highlight=False)
-    for reason in reasons(recording):
-        screen.print(reason, style="dim", highlight=False)
+def show_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
+    """Print what is missing to a proof, and warnings of layouts that are guessed."""
+    from heedful.recording.proof import guesses, unproved
+
+    calls = calls_of(recording)
+    for line in unproved(calls):
+        screen.print(line, style="dim", highlight=False)
+    for line in guesses(calls):
+        screen.print(line, style="yellow", highlight=False)
+
+
+def show_missed(recording: Recording, is_verified: bool) -> None:
+    """Print beside the output what was not recorded and, after --verify, the layouts."""
+    from heedful.recording.proof import counted
+
+    for name, reason in recording.missed.items():
+        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+    if is_verified:
+        layouts = [call.layout for call in calls_of(recording)]
+        click.echo(f"layout of {len(layouts):,} calls: {counted(layouts)}", err=True)
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:
@@ -76,6 +67,7 @@ def as_data(recording: Recording) -> list[dict[str, Any]]:
             "shape": list(call.shape),
             "door": call.door,
             "proof": check.proof,
+            "layout": check.layout,
             "why": check.why,
             "worst": None if check.worst != check.worst else check.worst,
             "tolerance": check.tolerance,

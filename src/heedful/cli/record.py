@@ -25,6 +25,7 @@ from heedful.cli.options import (
     program,
     revision_option,
     second_option,
+    verify_option,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ Examples:
   heedful record google-bert/bert-base-uncased "Where?" --second "Here." --out pair.safetensors
   heedful record google-t5/t5-small "translate English to German: yes" --out t5.safetensors
   heedful record google/vit-base-patch16-224 --image photo.jpg --out vit.safetensors
+  heedful record microsoft/swin-tiny-patch4-window7-224 --image a.jpg --out s.safetensors --verify
 
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
@@ -65,6 +67,7 @@ Architectures that are not ours need the transformers library: pip install 'tran
     metavar="GB",
     help="Memory to take; what is past it waits in temporary files.",
 )
+@verify_option
 @checkpoint_option
 @device_option
 @revision_option
@@ -82,6 +85,7 @@ def record(
     heads: list[int] | None,
     values: bool,
     budget: float | None,
+    verify: bool,
     checkpoint: str,
     device: str,
     revision: str | None,
@@ -105,7 +109,8 @@ def record(
     opened = open_model(
         model, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
     )
-    options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget)}
+    options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget),
+               "verify": verify}  # fmt: skip
     if image is not None:
         recording = record_image(opened, image, words, cut, **options)
     else:
@@ -117,8 +122,7 @@ def record(
         return
     screen = console()
     screen.print(facts(_about(recording, out)))
-    for reason in proofs.reasons(recording):
-        screen.print(reason, style="dim", highlight=False)
+    proofs.show_reasons(recording, screen)
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
 
 
@@ -145,6 +149,7 @@ def _bytes(gigabytes: float | None) -> float | None:
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     from heedful.cli import proofs
+    from heedful.recording.proof import counted
     from heedful.views.terminal import many
 
     crossing = next((call for call in recording if call.kind == "cross"), None)
@@ -154,9 +159,11 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     else:
         _, written, read = crossing.shape
         what = [("recorded", _heads(recording)), ("tokens", f"{read:,} read, {written:,} written")]
+    known = proofs.calls_of(recording)
     return [
         *what,
-        ("proof", proofs.told(recording)),
+        ("proof", counted(call.proof for call in known)),
+        ("layout", counted(call.layout for call in known)),
         ("checked", certified(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
@@ -208,12 +215,12 @@ def record_text(
 ) -> Recording:
     """As `opened.record`, told in a terminal: how far it is, what is cut, and what is missed."""
     from heedful.cli.cut import cuts_told
+    from heedful.cli.proofs import show_missed
     from heedful.views.progress import share_done
 
-    with share_done("recording"), catch_warnings():
+    with share_done("recording") as tell, catch_warnings():
         simplefilter("ignore", UserWarning)  # what is missed is told below
         with cuts_told():
-            recording = opened.record(text, second, cut=cut, **options)
-    for name, reason in recording.missed.items():
-        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+            recording = opened.record(text, second, cut=cut, progress=tell, **options)
+    show_missed(recording, options.get("verify", False))
     return recording

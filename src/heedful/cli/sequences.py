@@ -1,4 +1,4 @@
-"""`--sequence`: all sequences of a batch, or one."""
+"""`--sequence` and `--part`: all sequences of a batch, or one, or a part of one."""
 
 from __future__ import annotations
 
@@ -23,3 +23,17 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
     if sequence is not None:
         return [(sequence, sequences[sequence])]
     return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
+
+
+def part_of(recording: Recording, sequence: int, part: int) -> Sequence:
+    """A part of a sequence, such as a window.
+
+    Raises:
+        ArgumentError: no such sequence or part.
+    """
+    [(_, text)] = chosen(recording, sequence)
+    parts = text.parts
+    if part >= len(parts):
+        many = f"numbers from 0 to {len(parts) - 1}" if len(parts) > 1 else "0 alone"
+        raise ArgumentError(f"part {part}", expected=f"{many}, those of the text")
+    return parts[part]

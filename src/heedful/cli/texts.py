@@ -45,6 +45,7 @@ OTHERS = {
     "cut": "--cut",
     "sequence": "--sequence",
     "segments": "--segments",
+    "verify": "--verify",
 }
 ONLY = {"include": "--include", "context_length": "--context-length"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from heedful.errors import RunError
 from heedful.opened.cutting import check_is_text
 from heedful.recorder import record
 from heedful.recording import Recording
+from heedful.recording.progress import Tell
 from heedful.text.framing import Span
 
 
@@ -28,6 +30,11 @@ class Pass(NamedTuple):
     arguments: tuple[Tensor, ...]
     keywords: dict[str, Tensor]
     tokens: list[str]
+
+    def named(self, model: nn.Module) -> dict[str, Tensor]:
+        """All arguments by the names that a model has for them."""
+        bound = inspect.signature(model.forward).bind_partial(*self.arguments)
+        return {**bound.arguments, **self.keywords}
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,14 @@ class Opened(ABC):
         return self.model(*given.arguments, **given.keywords)
 
     def record(
-        self, text: str, second: str | None = None, *, cut: bool = False, **options: Any
+        self,
+        text: str,
+        second: str | None = None,
+        *,
+        cut: bool = False,
+        verify: bool = False,
+        progress: Tell = lambda share: None,
+        **options: Any,
     ) -> Recording:
         """One pass over a text or a pair, recorded, each token with its text.
 
@@ -111,6 +125,9 @@ class Opened(ABC):
             second: a second text, for a model that reads pairs.
             cut: of a text that is longer than the model's context, read the beginning, and warn
                 (`CutWarning`).
+            verify: settle what the axes of calls are by probing, as `Recording.verify` does, in
+                some more passes.
+            progress: is told of the share of these that is done, 0 to 1.
             options: those of `heedful.record`: `axes`, `layers`, `heads`, `values`, `dtype`,
                 `budget`.
 
@@ -125,13 +142,22 @@ class Opened(ABC):
         check_is_text(text)
         with torch.inference_mode():
             given = self.read(text, second, cut=cut)
-        return self.recorded(given, **options)
+        return self.recorded(given, verify=verify, progress=progress, **options)
 
-    def recorded(self, given: Pass, **options: Any) -> Recording:
-        """One pass over what `read` or `contexts` made; options and errors as `record`."""
+    def recorded(
+        self,
+        given: Pass,
+        *,
+        verify: bool = False,
+        progress: Tell = lambda share: None,
+        **options: Any,
+    ) -> Recording:
+        """One pass over what `read` or `contexts` made; arguments and errors as `record`."""
         options.setdefault("tokenizer", self)
         with torch.inference_mode(), record(self.model, **options) as recording:
             self.run(given)
+        if verify:
+            recording.verify(self.model, given.named(self.model), progress=progress)
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",

@@ -32,6 +32,7 @@ from heedful.opened.transformers_model import (
 from heedful.recorder import record
 from heedful.recording import Recording
 from heedful.recording.pixels import pixels_of
+from heedful.recording.progress import Tell
 
 SETTINGS = ("preprocessor_config.json", "processor_config.json")  # of a processor, in a directory
 
@@ -59,6 +60,8 @@ class OpenedVision(OpenedTransformers):
         *,
         image: Any = None,
         cut: bool = False,
+        verify: bool = False,
+        progress: Tell = lambda share: None,
         **options: Any,
     ) -> Recording:
         """One pass over an image, and a text where one is given, recorded with the image.
@@ -67,7 +70,7 @@ class OpenedVision(OpenedTransformers):
             text: what the model reads, or is made to write, beside the image.
             second: none: a model that looks at images reads one text.
             image: a path, a PIL image, an array (h, w, 3).
-            cut: as `Opened.record`.
+            cut, verify, progress: as `Opened.record`.
             options: those of `heedful.record`.
 
         Returns:
@@ -75,7 +78,8 @@ class OpenedVision(OpenedTransformers):
             not known, a `PictureWarning` says so, and there is none.
 
         Raises:
-            ArgumentError: no image, or what is none; a text for a model that reads none; a second.
+            ArgumentError: no image, or what is none; a text for a model that reads none; a second;
+                `verify` of a model of which only the side that looks runs.
             RunError: what the library said of a pass that failed, or no attention that is seen.
         """
         if image is None:
@@ -96,8 +100,16 @@ class OpenedVision(OpenedTransformers):
         with torch.inference_mode(), self.telling():
             seen = self._seen(pixels)
             called, inputs = self._given(seen, text, cut)
+            if verify and called is not self.model:
+                raise ArgumentError(
+                    f"verify of a {type(self.model).__name__} on an image alone",
+                    expected="a model that runs whole",
+                    remedy="leave it out, or record its vision model in Python",
+                )
             with record(self.model, **options) as recording:
                 called(**inputs)
+        if verify:
+            recording.verify(self.model, inputs, progress=progress)
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ class Seen(NamedTuple):
 class Arranged(NamedTuple):
     """A call with its axes in order.
 
-    weights: the map that a tape gives, of a call by hand.
+    weights: gives the map (S, H, N, M) of a tape, of a call by hand.
     first, of_texts: the number of its first text, of how many, where it is of some texts alone.
     """
 
@@ -69,7 +70,7 @@ class Arranged(NamedTuple):
     layout: Layout
     texts: int
     parts: int
-    weights: Tensor | None = None
+    weights: Callable[[], Tensor] | None = None
     first: int = 0
     of_texts: int = 0
 
@@ -129,11 +130,12 @@ def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged
     """A call with the axes that an order gives."""
     texts, parts = order.count(TEXTS), order.count(PARTS)
     observed, evidence = seen.observed, seen.evidence
-    if observed.meeting is not None:
-        made, weights = by_hand.read(observed, cells, order.arranged)
+    if (meeting := observed.meeting) is not None:
+        made = by_hand.read(observed, meeting, cells, order.arranged)
         if observed.value is not None:
-            value = by_hand.values_of(observed, cells, order.arranged)
-            made.value = value.expand(len(weights), *value.shape[1:])
+            value = by_hand.values_of(observed.value, meeting, cells, order.arranged)
+            made.value = value.expand(len(made.query), *value.shape[1:])
+        weights = functools.partial(by_hand.replayed, meeting, order.arranged)
         return Arranged(made, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
     if shape != observed.shape or not order.is_in_order:

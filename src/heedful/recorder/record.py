@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -34,10 +35,10 @@ from heedful.recorder.owners.usual_order import widths_of
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
 from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
-from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
+from heedful.recording.groups import tables_of
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
 
@@ -102,14 +103,12 @@ def record(
     again = functools.partial(
         record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
     )
-    recording.probe = functools.partial(verify, again, recorder.settling, running)
+    recording.probe = functools.partial(verify, again, recorder.settling)
     try:
-        with uninterrupted():
-            _begin(recorder, stack)
+        _begin(recorder, stack)
         yield recording
     finally:
-        with uninterrupted():
-            stack.close()
+        stack.close()
     recorder.end(model)
     options.check_layers(recorder.names)
     recording.know_patches(patches_of(model, modules), recorder.image)
@@ -124,34 +123,12 @@ def _begin(recorder: _Recorder, stack: ExitStack) -> None:
     stack.enter_context(heedful_attention.watch(see))
     if transformers_interface.is_loaded():
         stack.enter_context(transformers_interface.watch(see, recorder.claim))
-    if not all(map(_tells, running.modules)):
+    if not all(map(torch_operations.tells, running.modules)):
         stack.callback(_warn_of_other_thread, recorder.recording, threading.get_ident())
         tensors = [*running.model.parameters(), *running.model.buffers()]
         recorder.tape = stack.enter_context(
             torch_operations.watch(tensors, see, recorder.follows, recorder.name, recorder.miss)
         )
-
-
-def _tells(module: nn.Module) -> bool:
-    """Whether all attention of a module is told by it, and none is by hand.
-
-    So it is of modules of ours, of those of transformers that use its interface for attention, and
-    of torch's layers, unless somebody has put a hook on it that may do anything.
-    """
-    if module._forward_hooks.keys() - {*module._forward_hooks_always_called} or (
-        "forward" in module.__dict__
-    ):
-        return False
-    kind = type(module)
-    package = kind.__module__.partition(".")[0]
-    if package == "torch":
-        return not isinstance(module, nn.MultiheadAttention | nn.Transformer | _LAYERS)
-    return package == "heedful" or (
-        package == "transformers" and transformers_interface.uses_it(kind)  # type: ignore[arg-type]
-    )
-
-
-_LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
 
 def _warn_of_other_thread(recording: Recording, began: int) -> None:
@@ -177,7 +154,10 @@ class _Recorder:
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # where operations are watched
-        self.settling = Settling(options.axes, options.heads, options.dtype, recording.miss)
+        weak = weakref.proxy(recording)  # which holds the settling
+        self.settling = Settling(
+            options.axes, options.heads, options.dtype, lambda *reason: weak.miss(*reason)
+        )
         recording.settling = self.settling
         self._blocks = Blocks(running.modules)
         self._calls = 0
@@ -193,8 +173,8 @@ class _Recorder:
     def _forget(self) -> None:
         """Forget what the layers of a pass share."""
         self._pass = self.running.pass_index
-        self._inputs: list[tuple[Frame, Inputs]] = []
-        self._held: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._inputs: list[tuple[Frame, Tensor | None, Inputs]] = []
+        self._held: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._is_inside: bool | None = None  # whether the pass is inside torch.func
         if self.tape is not None:
             self.tape.end_pass()
@@ -283,6 +263,9 @@ class _Recorder:
                 return
         if seen is not None:
             self.recording.add(seen)
+            if seen.evidence.finish is not None:  # by weights of the model, which may change later
+                for capture in self.recording._captures[-1:]:
+                    _ = capture.check
 
     def _seen(self, name: str, observed: Observed) -> Seen | None:
         """The call with what is known of where it ran; None where its layer is not wanted."""
@@ -351,13 +334,11 @@ class _Recorder:
         """A copy of a mask or bias, one for all layers of a pass that share it."""
         if mask is None:
             return None
-        if not isinstance(mask, Tensor):
-            version = 0
-        elif mask.is_inference() or torch.is_inference_mode_enabled():
-            return mask.detach().clone()  # it counts no changes
-        else:
-            version = mask._version
-        key = id(mask), version
+        tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
+        tensors = [table for table in tables if isinstance(table, Tensor)]
+        if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
+            return _held(mask)  # they count no changes
+        key = id(mask), *(table._version for table in tensors)
         if key not in self._held:
             self._held[key] = mask, _held(mask)
         return self._held[key][1]
@@ -365,12 +346,13 @@ class _Recorder:
     def _given(self) -> Inputs:
         """The inputs that tell of the texts of the call that runs."""
         reader = self.running.reader
-        for frame, inputs in self._inputs:
-            if frame is reader:
-                return inputs
         is_part = reader.module is not self.running.model  # a model that is called part by part
-        inputs = Inputs(reader, self.running.embedded if is_part else None)
-        self._inputs.append((reader, inputs))
+        embedded = self.running.embedded if is_part else None
+        for frame, ids, inputs in self._inputs:
+            if frame is reader and ids is embedded:
+                return inputs
+        inputs = Inputs(reader, embedded)
+        self._inputs.append((reader, embedded, inputs))
         self.image = self.image or inputs.image
         return inputs
 

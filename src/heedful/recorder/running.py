@@ -12,23 +12,22 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
 
-from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.random_states import RandomStates
+from heedful.recorder.hooks import Hook
 from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
-# torch reads its random state under a lock of its own and without letting other threads run, but
-# where garbage is collected meanwhile. A second thread that begins to read it then blocks Python's
-# lock and waits for torch's, whose holder waits for Python's. So recorders read it one at a time
-READING = threading.RLock()
 KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
@@ -62,7 +61,6 @@ class Running:
     root: the call from outside that began the pass.
     ran: the names of the modules that were called.
     embedded: the whole numbers that were last looked up in a table.
-    random_states: as the first pass found them.
     ran_elsewhere, was_traced: whether the model was called in another thread, or traced.
     """
 
@@ -74,14 +72,14 @@ class Running:
         self.root: Frame | None = None
         self.ran: set[str] = set()
         self.embedded: Tensor | None = None
-        self.random_states: RandomStates | None = None
         self.ran_elsewhere = False
         self.was_traced = False
         self._known_calls = 0
         self._runs: Counter[str] = Counter()  # of each module in this pass
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._outer: set[str] = set()  # names of modules called from outside in this pass
-        self._hooks = Hooks()
+        self._hooks: tuple[Hook, ...] = ()
+        self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
@@ -90,25 +88,30 @@ class Running:
         hooked: dict[int, str] = {}
         unhooked: dict[int, str] = {}
         fused = _fused(self.modules)
-        hooks = _Entering(self, hooked), _Leaving(self, hooked)
+        enter, leave = self._hooks = _Entering(self, hooked), _Leaving(self, hooked)
         for module, name in self.modules.items():
             if name in fused:
                 unhooked[id(module)] = name
             elif module is self.model or _may_attend(module):
                 hooked[id(module)] = name
-                self._hooks.before(module, hooks[0], with_kwargs=True)
-                self._hooks.after(module, hooks[1])
+                self._handles += [
+                    module.register_forward_pre_hook(enter, with_kwargs=True),
+                    module.register_forward_hook(leave, always_call=True),
+                ]
         if unhooked:
-            self._hooks.of_all(_Entering(self, unhooked), _Leaving(self, unhooked))
+            self._hooks += _Entering(self, unhooked), _Leaving(self, unhooked)
+            self._handles += [
+                register_module_forward_pre_hook(self._hooks[2]),
+                register_module_forward_hook(self._hooks[3], always_call=True),
+            ]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._hooks.remove()
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for hook in self._hooks:  # which copies of the model have too
+            hook.silence()
+        self._handles.clear()
         self.stack.clear()
         self.embedded = self.root = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
@@ -195,9 +198,6 @@ class Running:
             self.root = frame._replace(number=self.pass_index, cached=cached)
             self._outer = set()
             self._runs.clear()
-            if self.pass_index == 0:
-                with READING:
-                    self.random_states = RandomStates.now()
         self._outer.add(frame.name)
         return self.root if self.root is not None and self.root[:2] == frame[:2] else frame
 

@@ -24,11 +24,11 @@ from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recording.capture import Capture
-from heedful.recording.certificate import Check
+from heedful.recording.certificate import Check, check_replayed
 from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.replayed import check_replayed
+from heedful.recording.rounding import TOLERANCE
 
 NO_NUMBERS = "some queries or keys are no numbers, of which kernels make what each of them does"
 # Errors that are not of a call, such as a timeout: it is settled again when it is next looked at
@@ -102,7 +102,8 @@ class Settling:
             return None
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
-        observed, evidence, weights = call.observed, call.evidence, call.weights
+        observed, evidence = call.observed, call.evidence
+        weights = None if call.weights is None else call.weights()
         if self.heads is not None and seen.observed.axes != AXES:  # else they are chosen already
             check_heads(self.heads, H := observed.query.shape[1], seen.name)
             observed = observed.of_heads(self.heads)
@@ -120,14 +121,15 @@ class Settling:
             checked = replace(evidence, why=NO_NUMBERS, values=None, outputs=None, sums=None)
         if observed.meeting is not None and weights is not None:
             checked = check_replayed(evidence, observed.meeting.used)
-            is_near = observed.meeting.has_product and _is_near(observed, weights, tokens)
+            near = by_hand.NEAR.get(observed.query.dtype, by_hand.ROUNDED)
+            if self.dtype is not None:
+                observed.query = observed.query.to(self.dtype)
+                observed.key = observed.key.to(self.dtype)
+                near = max(near, TOLERANCE[self.dtype])
+            has_product = observed.meeting.has_product
+            is_near = has_product and _is_near(observed, weights, tokens, near)
             weights = None if is_near else weights
             tokens = tokens if weights is None else _with_weights(tokens, weights)
-        if self.dtype is not None:
-            observed.query, observed.key = (
-                observed.query.to(self.dtype),
-                observed.key.to(self.dtype),
-            )
         kind = self._kind(seen, observed, tokens)
         ids = self._ids_of(seen, observed, tokens, kind, call.layout)
         return Capture(
@@ -183,10 +185,10 @@ def _are_numbers(table: Tensor) -> bool:
     return bool(table.sum(dtype=torch.promote_types(table.dtype, torch.float32)).isfinite())
 
 
-def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens]) -> bool:
+def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens], near: float) -> bool:
     """Whether what the weights are a function of gives those of the tape, on real tokens."""
     rows = torch.cat([real.queries for real in distinct(tokens)]).unique()
-    return by_hand.is_near(observed, weights, rows)
+    return by_hand.is_near(observed, weights, rows, near)
 
 
 def _with_weights(tokens: list[RealTokens], weights: Tensor) -> list[RealTokens]:

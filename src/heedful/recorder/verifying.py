@@ -19,7 +19,7 @@ from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
-from heedful.recorder.running import Frame, Running
+from heedful.recorder.running import Frame
 from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
@@ -31,7 +31,6 @@ Again = Callable[[nn.Module], AbstractContextManager[Recording]]
 def verify(
     again: Again,
     settling: Settling,
-    running: Running,
     recording: Recording,
     model: nn.Module,
     inputs: Any,
@@ -42,7 +41,6 @@ def verify(
     Args:
         again: records the model as before.
         settling: what has settled the calls of the recording.
-        running: which knows the random states that the first pass found.
         recording, model, inputs, progress: as `Recording.verify` has them.
 
     Raises:
@@ -59,7 +57,7 @@ def verify(
             "inputs with no tensor in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    runs = _Runs(again, model, running)
+    runs = _Runs(again, model)
     with _undisturbed(model), torch.no_grad():
         probing = Probing(model, given, runs, progress)
         captures = _captures_of(recording, runs.first)
@@ -76,14 +74,13 @@ class _Runs:
     first: what was seen in the first of these passes.
     """
 
-    def __init__(self, again: Again, model: nn.Module, running: Running) -> None:
-        self.again, self.model, self.running = again, model, running
+    def __init__(self, again: Again, model: nn.Module) -> None:
+        self.again, self.model = again, model
         self.first: list[Seen] = []
         self._modules = dict(model.named_modules())
 
     def __call__(self, arguments: tuple, keywords: dict[str, Any]) -> list[Call]:
-        if self.running.random_states is not None:
-            self.running.random_states.put_back()
+        torch.manual_seed(0)  # what a model draws is the same in each pass
         with self.again(self.model) as recording:
             self.model(*arguments, **keywords)
             seen = recording.unsettled()
@@ -147,12 +144,9 @@ def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     shapes = [shape for shape in inputs.shapes.values() if shape]
     lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
     counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
-    pairs = [
-        (count, dim)
-        for count in counts
-        for dim in (0, 1)
-        if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)
-    ]
+    several = [shape for shape in shapes if len(shape) > 1]
+    pairs = [(count, dim) for count in counts for dim in (0, 1)
+             if any(shape[dim] == count for shape in several)]  # fmt: skip
     return pairs or [(next(iter(counts), 1), 0)]
 
 
@@ -226,7 +220,8 @@ def _apply(
         return
     cells, order, why = cells_of_call(seen.observed), probed.order, probed.why
     if order is not None and not _fits(order, cells, seen.widths):
-        order, why = None, f"{order.count(HEADS)} heads do not fit the widths of the module"
+        why = f"{order.count(HEADS)} heads do not fit the widths of the module"
+        order = None
     if order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,20 +11,15 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.lazy import wired
 from heedful.ops import statistics as of
-from heedful.ops.causes import Causes
 from heedful.ops.heatmap import check_region, heatmap, pooled
 from heedful.ops.hidden import hidden_cells
 from heedful.ops.one_weight import OneWeight, one_weight
 from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
-from heedful.recording.capture import TOLD
-from heedful.recording.certificate import Check
 from heedful.recording.checks import is_whole, region, whole
 from heedful.recording.marked import Told
-from heedful.recording.patches import Picture
-from heedful.recording.progress import Progress, Tell
-from heedful.recording.proof import Layout
+from heedful.recording.progress import Progress, Tell, within
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.rows import Rows, listed
 
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
     from heedful.recording.segment_table import Segments
 
 
-@dataclass
 class Call(Rows):
     """One call of attention on one sequence: maps of N queries × M keys for each of H heads.
 
@@ -55,40 +48,10 @@ class Call(Rows):
     head, it is that of one head, without it of all, (H, …).
 
     `home()` is the recording, as long as somebody holds it. `sums` are the log-sum-exps of rows
-    that are known. Whenever whole rows are computed they are
-    compared; one that is not the model's refutes the call, which all calls of `refutations` see.
-    `map_` (H, N, M) is the map where it is kept itself.
+    that are known. Whenever whole rows are computed they are compared; one that is not the model's
+    refutes the call, which all calls of `refutations` see. `map_` (H, N, M) is the map where it is
+    kept itself.
     """
-
-    name: str
-    layer: int | None
-    pass_index: int
-    kind: str
-    causes: Causes
-    check: Check
-    index: int = 0
-    layout_of_axes: Layout = TOLD
-    sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
-    refutations: dict[int, str] = field(default_factory=dict, repr=False)
-    row: int = 0
-    sequence: int = 0
-    part: int = 0
-    batch: int = 1
-    map_: Tensor | None = field(default=None, repr=False)
-    of_parts: Callable[[], list[Call]] | None = field(default=None, repr=False, compare=False)
-    value: Tensor | None = None
-    ids: Tensor | None = None
-    query_ids: Tensor | None = None
-    key_tokens: list[str] | None = None
-    query_tokens: list[str] | None = None
-    key_picture: Picture | None = None
-    query_picture: Picture | None = None
-    unknown: int | None = None
-    door: str = ""
-    chosen: list[int] | None = None
-    intact: Callable[[], None] | None = field(default=None, repr=False)
-    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
-    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.sums is None:
@@ -134,13 +97,9 @@ class Call(Rows):
         return [self] if self.of_parts is None else self.of_parts()
 
     def weights(
-        self,
-        head: int | None = None,
-        queries: Index | int | None = None,
-        keys: Index | None = None,
-        *,
-        part: int | None = None,
-    ) -> Tensor:
+        self, head: int | None = None, queries: Index | int | None = None,
+        keys: Index | None = None, *, part: int | None = None,
+    ) -> Tensor:  # fmt: skip
         """Any part of the map, exactly: (H, n, m), or (n, m) of one head.
 
         Args:
@@ -154,34 +113,27 @@ class Call(Rows):
             RunError: the record of this call does not pass its own check.
         """
         if part is not None and part != self.part:
-            return self._of_part(part).weights(head, queries, keys)
+            parts = self.parts
+            if not 0 <= whole("part", part) < len(parts):
+                raise ArgumentError(f"part {part}", expected=f"part 0 to {len(parts) - 1}")
+            return parts[part].weights(head, queries, keys)
         cells = self._cells(self._heads(head), _index(queries), _index(keys))
         return cells if head is None else cells[0]
-
-    def _of_part(self, number: int) -> Call:
-        several = self.parts
-        if not 0 <= whole("part", number) < len(several):
-            raise ArgumentError(f"part {number}", expected=f"part 0 to {len(several) - 1}")
-        return several[number]
 
     def log_sum_exp(
         self, head: int | None = None, progress: Tell | None = None, *, queries: slice = ALL
     ) -> Tensor:
         """log Σₘ exp(score) of each query, NaN where it sees nothing.
 
-        The model's own kernel told it, or it is computed now, once: with it, any part of the map
+        The model's own kernel gave it, or it is computed now, once: with it, any part of the map
         costs its own cells alone. Where a model hides all keys of a row by large numbers, it is
-        that of scores which make the same weights.
-
-        Args:
-            head: as in `weights`.
-            progress: is told of the share that is done, 0 to 1, where it is computed.
-            queries: of which, a slice without a step; default all.
+        that of scores which make the same weights. `queries` is a slice without a step; `progress`
+        is told of the share that is done, 0 to 1.
         """
         rows = range(self.shape[1])[region("queries", queries)]
-        found = self._row_sums(self._heads(head), rows, progress)
-        found = found.masked_fill(found == -torch.inf, torch.nan)
-        return found if head is None else found[0]
+        sums = self._row_sums(self._heads(head), rows, progress)
+        sums = sums.masked_fill(sums == -torch.inf, torch.nan)
+        return sums if head is None else sums[0]
 
     def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
         """Σₙ W[n, m] of each key; as a mean, over the queries that may see it."""
@@ -221,22 +173,15 @@ class Call(Rows):
         return self._found(head, of.LearnedSink())
 
     def heatmap(
-        self,
-        size: int = 256,
-        *,
-        head: int | None = None,
-        queries: slice = slice(None),
-        keys: slice = slice(None),
-        reduce: str = "mean",
-        progress: Tell | None = None,
-    ) -> Tensor:
+        self, size: int = 256, *, head: int | None = None, queries: slice = ALL,
+        keys: slice = ALL, reduce: str = "mean", progress: Tell | None = None,
+    ) -> Tensor:  # fmt: skip
         """A region pooled to at most size × size cells: (H, rows, columns), or of one head.
 
         Nothing but the region is computed where the log-sum-exp of its rows is known.
 
         Args:
             size: how many rows and columns of cells there may be.
-            head: as in `weights`.
             queries, keys: the region, slices without a step; default all.
             reduce: "mean" or "max" of the weights in a cell; hidden ones count as 0.
             progress: is told of the share that is done, 0 to 1.
@@ -244,23 +189,15 @@ class Call(Rows):
         cells, heads = whole("size", size, least=1), self._heads(head)
         rows, columns = region("queries", queries), region("keys", keys)
         check_region(reduce, rows, columns)  # before anything is computed
-        told = progress or (lambda share: None)
-        sums = self._row_sums(heads, range(self.shape[1])[rows], lambda share: told(share / 2))
-        found = heatmap(
-            self._causes_of(heads), sums, cells, reduce, rows, columns,
-            lambda share: told((1 + share) / 2),
-        )  # fmt: skip
-        return found if head is None else found[0]
+        sums = self._row_sums(heads, range(self.shape[1])[rows], within(progress, 0, 2))
+        causes, tell = self._causes_of(heads), within(progress, 1, 2)
+        table = heatmap(causes, sums, cells, reduce, rows, columns, tell)
+        return table if head is None else table[0]
 
     def pooled(
-        self,
-        cell: tuple[int, int],
-        head: int,
-        queries: slice = ALL,
-        keys: slice = ALL,
-        *,
+        self, cell: tuple[int, int], head: int, queries: slice = ALL, keys: slice = ALL, *,
         reduce: str = "mean",
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """A region of one head in cells of (queries, keys) weights each, as `heatmap` pools them.
 
         The last row and column of cells may be smaller. Neighbouring regions that begin at whole
@@ -302,16 +239,10 @@ class Call(Rows):
         return part if head is None else part[0]
 
     def plot(
-        self,
-        *,
-        heads: Iterable[int] | int | None = None,
-        title: str | None = None,
-        scale: str | None = None,
-        highest: float | None = None,
-        size: float | None = None,
-        values: bool | None = None,
-        reduce: str = "max",
-    ) -> Figure:
+        self, *, heads: Iterable[int] | int | None = None, title: str | None = None,
+        scale: str | None = None, highest: float | None = None, size: float | None = None,
+        values: bool | None = None, reduce: str = "max",
+    ) -> Figure:  # fmt: skip
         """Its maps as a picture; arguments and errors as `Recording.plot`."""
         from heedful.recording.drawing import Chosen, picture
 
@@ -321,14 +252,9 @@ class Call(Rows):
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
         """For each head, the mean over the queries of every statistic of a row, and `received`.
 
-        "self", "previous" and "sink" are means over the queries that have a choice, as `diagonal`
-        and `sink` are, and the scores of `Recording.heads`; "self", "previous" and "distance" are
-        NaN in cross-attention.
-
-        One pass over every row of the map; kept, so that asking again costs nothing.
-
-        Args:
-            progress: is told of the share that is done, 0 to 1, as the pass goes on.
+        "self", "previous" and "sink" are the scores of `Recording.heads`; "self", "previous" and
+        "distance" are NaN in cross-attention. One pass over every row of the map, which is kept;
+        `progress` is told of the share that is done, 0 to 1.
         """
         if "summary" not in self._kept:
             rows = {
@@ -340,12 +266,10 @@ class Call(Rows):
                 "sink": of.Sink(crosses=self.crosses),
                 "learned_sink": of.LearnedSink(),
             }
-            told = [] if progress is None else [Progress(progress)]
-            gathered = {**rows, "received": of.Received()}
-            found = self.gathered(*gathered.values(), *told)
-            by_name = dict(zip(gathered, found, strict=False))
-            means = {name: of.mean(by_name[name]) for name in rows}
-            self._kept["summary"] = {**means, "received": by_name["received"]}
+            tell = Progress(progress or (lambda share: None))
+            *results, received, _ = self.gathered(*rows.values(), of.Received(), tell)
+            means = {name: of.mean(result) for name, result in zip(rows, results, strict=True)}
+            self._kept["summary"] = {**means, "received": received}
         return self._kept["summary"]
 
     def segments(

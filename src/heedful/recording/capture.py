@@ -28,10 +28,6 @@ OF_THE_CALL = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeErr
 TOLD = Layout("told")
 
 
-def _nothing() -> None:
-    """Do nothing: a call that was never in a file cannot be damaged there."""
-
-
 @dataclass
 class Capture:
     """A call as it is kept: copies of its tensors, which nothing that runs later can change.
@@ -39,7 +35,7 @@ class Capture:
     layer: the model's own number of the block; index: the number of the call.
     query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): S sequences, those of a text together.
     tokens: the real tokens of each sequence.
-    checked: the check of its numbers, or a function or evidence that makes it when it is needed.
+    checked: the check of its numbers, or what makes it when it is needed.
     weights: (S, H, N, M), where the map is kept itself, since no `Causes` gives it exactly.
     ids: (texts, L), the ids of the keys' tokens, of which the last N are the queries'; or those of
         the queries alone. query_ids: (texts, L), in cross-attention.
@@ -77,7 +73,7 @@ class Capture:
     texts: int = 0
     parts: int = 1
     first: int = 0
-    intact: Callable[[], None] = _nothing
+    intact: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.texts = self.texts or self.query.shape[0] // self.parts
@@ -88,17 +84,13 @@ class Capture:
         return range(self.first, self.first + len(self.query) // self.parts)
 
     def row(self, text: int, part: int = 0) -> int:
-        """The number of a sequence among those of this call.
-
-        Raises:
-            IndexError: the call does not have it.
-        """
+        """The number of a sequence in this call; raises an IndexError where it has none."""
         if text not in self.own_texts or not 0 <= part < self.parts:
             raise IndexError(f"part {part} of text {text} in {self.name}")
         return (text - self.first) * self.parts + part
 
     def has(self, text: int, part: int = 0) -> bool:
-        """Whether the call has a sequence."""
+        """Whether the call has this sequence."""
         return text in self.own_texts and 0 <= part < self.parts
 
     def real(self, text: int, part: int = 0) -> RealTokens:
@@ -111,13 +103,12 @@ class Capture:
         evidence = self.checked
         if isinstance(evidence, Check):
             return evidence
-        agree, sums = False, None
         try:
             with computing():
                 if isinstance(evidence, Evidence):
                     causes = (self.causes_of(row) for row in range(len(self.query)))
                     check, agree = certify(causes, self.tokens, evidence)
-                    sums = evidence.sums
+                    self.sums = evidence.sums if agree else self.sums
                 else:
                     check = evidence()
         except (MemoryError, torch.OutOfMemoryError):  # there may be room when it is asked again
@@ -125,8 +116,6 @@ class Capture:
         except OF_THE_CALL as error:  # what cannot be checked is not shown
             why = f"its check ended in an error: {error} ({type(error).__name__})"
             check = Check(math.inf, 0.0, 0, why)
-        if agree:
-            self.sums = sums
         self.checked = check
         return check
 
@@ -143,15 +132,9 @@ class Capture:
         sinks = self.sinks
         if sinks is not None and sinks.ndim > 1:
             sinks = sinks[row][:, queries]
-        return Causes(
-            take(self.query[row], queries),
-            take(self.key[row], keys),
-            self.scale,
-            mask,
-            None if bias is None else self._cut(bias, queries, keys),
-            self.softcap,
-            sinks,
-        )
+        bias = None if bias is None else self._cut(bias, queries, keys)
+        query, key = take(self.query[row], queries), take(self.key[row], keys)
+        return Causes(query, key, self.scale, mask, bias, self.softcap, sinks)
 
     @staticmethod
     def _cut(table: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
@@ -160,11 +143,9 @@ class Capture:
 
     def map_of(self, text: int, part: int = 0) -> Tensor | None:
         """The map of one sequence without its padding, (H, N, M), where it is kept itself."""
-        if self.weights is None:
-            return None
-        row = self.row(text, part)
-        queries, keys, _ = self.tokens[row]
-        return self._cut(self.weights[row], queries, keys)
+        queries, keys, _ = self.real(text, part)
+        weights = self.weights
+        return None if weights is None else self._cut(weights[self.row(text, part)], queries, keys)
 
     def row_sums(self, text: int, part: int = 0) -> RowSums:
         """The log-sum-exp of each row of one sequence, as far as it is known."""
@@ -179,18 +160,15 @@ class Capture:
         if self.ids is None or not self._are_of_keys(self.ids):
             return None  # with a cache, a pass may have the ids of its queries alone
         row = self._row_of_ids(text, part, self.ids)
-        return None if row is None else self.ids[row][self.tokens[self.row(text, part)].keys]
+        return None if row is None else self.ids[row][self.real(text, part).keys]
 
     def ids_of_queries(self, text: int, part: int = 0) -> Tensor | None:
         """The ids of the queries' tokens without padding, (N,); None where they are not known."""
-        given = self.query_ids if self.kind == "cross" else self.ids
-        N = self.query.shape[2]
-        if given is None or given.shape[1] < N:
+        ids, N = self.query_ids if self.kind == "cross" else self.ids, self.query.shape[2]
+        if ids is None or ids.shape[1] < N:
             return None
-        row = self._row_of_ids(text, part, given)
-        if row is None:
-            return None
-        return given[row][given.shape[1] - N + self.tokens[self.row(text, part)].queries]
+        row, last = self._row_of_ids(text, part, ids), ids[:, ids.shape[1] - N :]
+        return None if row is None else last[row, self.real(text, part).queries]
 
     def _row_of_ids(self, text: int, part: int, ids: Tensor) -> int | None:
         """Which row of ids a sequence is of: they are of all texts, or of the call's own."""
@@ -209,8 +187,7 @@ class Capture:
         """The values of one sequence without padding, (G, M, v); None where none were kept."""
         if self.value is None:
             return None
-        row = self.row(text, part)
-        return take(self.value[row], self.tokens[row].keys)
+        return take(self.value[self.row(text, part)], self.real(text, part).keys)
 
 
 def causes_of_weights(weights: Tensor, mask: Mask | None) -> Causes:
@@ -222,15 +199,9 @@ def causes_of_weights(weights: Tensor, mask: Mask | None) -> Causes:
     weights = weights.detach().to(kind).nan_to_num(nan=0.0)
     total = weights.sum(dim=-1)
     lacking = torch.where((total < 1 - room(weights.dtype)) & (total > 0), 1 - total, 0.0)
-    nothing = weights.new_zeros(())
-    return Causes(
-        nothing.expand(H, N, 1),
-        nothing.expand(H, M, 1),
-        1.0,
-        mask,
-        bias=weights.log(),
-        sinks=lacking.log() if bool(lacking.any()) else None,
-    )
+    sinks = lacking.log() if bool(lacking.any()) else None
+    query, key = weights.new_zeros(()).expand(H, N, 1), weights.new_zeros(()).expand(H, M, 1)
+    return Causes(query, key, 1.0, mask, bias=weights.log(), sinks=sinks)
 
 
 def room(kind: torch.dtype) -> float:
@@ -239,11 +210,7 @@ def room(kind: torch.dtype) -> float:
 
 
 def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int = 0) -> Capture:
-    """A call of which only the map (S, H, N, M) is known.
-
-    Raises:
-        ArgumentError: weights below 0, or rows that sum to more than one.
-    """
+    """A call of which only the map (S, H, N, M) is known; errors as `from_attentions`."""
     total = weights.detach().float().sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room(weights.dtype)).all()):
         raise ArgumentError(

@@ -1,12 +1,16 @@
-"""Checks a call: weights from what is kept, times values, against the model's own output."""
+"""Checks a call: weights from what is kept, times values, against the model's own output.
+
+Of a call by hand the weights are those that its tape gives. The comparison then has the axes of the
+product with the values, so that it says nothing of which axis is of texts, heads or queries.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +37,7 @@ class Check:
     `worst` is the difference in the worst head of any sequence, in units of how much the values of
     that head differ; NaN where it cannot be told, and `why` says why. `rows` is the number of rows
     that were compared in all sequences, and `where` says which head and sequence is worst.
-    In `recording.certificate()`, `proof` is the word for the call.
+    In `recording.certificate()`, `proof` and `layout` are the words for the call.
     """
 
     worst: float
@@ -42,6 +46,7 @@ class Check:
     why: str = ""
     where: str = ""
     proof: str = ""
+    layout: str = ""
 
     @property
     def passed(self) -> bool:
@@ -50,10 +55,8 @@ class Check:
 
 
 class Compared(NamedTuple):
-    """What the comparison of some heads gave.
+    """How far off each head is, infinitely where a number is not finite, on how many rows.
 
-    off: how far off each head is, infinitely where a number is not finite.
-    rows: how many rows were compared.
     is_mute: whether some head has rows that see something, none of which has a finite output.
     """
 
@@ -68,28 +71,24 @@ def certify(
 ) -> tuple[Check, bool]:
     """Compare rows recomputed from what is kept with the output that the model really used.
 
-    Args:
-        causes: what is kept of each sequence, so that padding left out, a mask taken for a
-            structure and a narrower type are all part of what is proved.
-        tokens: the real tokens of each sequence.
-        evidence: the values (B, G, M, r) and the output (B, H, n, v) of the same heads.
-
-    Returns:
-        the check, and whether the log-sum-exps that a kernel gave are those of the rows.
+    `causes` is what is kept of each sequence, so that padding left out, a mask taken for a
+    structure and a narrower type are all part of what is proved. With the check, whether the
+    log-sum-exps that a kernel gave are those of the rows.
     """
     evidence = evidence.projected()
-    if evidence.values is None or evidence.outputs is None or evidence.rows is None:
+    values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
+    if values is None or outputs is None or sampled is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
-    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, evidence.values.device))
+    tolerance = max(evidence.tolerance, worst_tolerance(evidence.kinds, values.device))
     worst, rows, where, is_mute = 0.0, 0, "", False
     agree = evidence.sums is not None
     for group in groups_of(causes, tokens):
         keys = group.tokens.keys
-        value = take(evidence.values[group.sequences], keys).flatten(0, 1)
+        value = take(values[group.sequences], keys).flatten(0, 1)
         if not (evidence.is_whole or are_finite(value)):
             return Check(math.nan, tolerance, 0, NOT_FINITE), False
         with unrounded(group.causes.query):
-            compared, is_near = _compared(group, value, evidence, tolerance)
+            compared, is_near = _compared(group, value, outputs, sampled, evidence, tolerance)
         if compared is None:
             continue
         rows += compared.rows * len(group.sequences)
@@ -110,17 +109,17 @@ def concluded(worst: float, tolerance: float, rows: int, where: str, is_mute: bo
 
 
 def _compared(
-    group: Group, value: Tensor, evidence: Evidence, tolerance: float
+    group: Group,
+    value: Tensor,
+    outputs: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    tolerance: float,
 ) -> tuple[Compared | None, bool]:
-    """Compare sampled rows of some sequences; None where no query sees anything.
-
-    With it, whether the log-sum-exps of these rows are those that a kernel gave.
-    """
-    assert evidence.rows is not None
-    assert evidence.outputs is not None
+    """Compare sampled rows of some sequences; and whether a kernel's log-sum-exps are theirs."""
     queries, keys, _ = group.tokens
-    is_real = torch.isin(evidence.rows, queries)
-    places = torch.searchsorted(queries, evidence.rows[is_real])
+    is_real = torch.isin(rows, queries)
+    places = torch.searchsorted(queries, rows[is_real])
     if not (len(places) and len(keys)):
         return None, True
     of = group.causes.of_heads(ALL)
@@ -129,10 +128,10 @@ def _compared(
     if evidence.sums is not None or of.sinks is not None:
         sums = add_up(of, places, map_, highest)
     if evidence.sums is not None:
-        given = evidence.sums[group.sequences][..., evidence.rows[is_real]].flatten(0, 1)
+        given = evidence.sums[group.sequences][..., rows[is_real]].flatten(0, 1)
         agree = _agree(of, places, sums, given)
     blind = are_blind(highest)
-    used = evidence.outputs[group.sequences][:, :, is_real].to(map_)
+    used = outputs[group.sequences][:, :, is_real].to(map_)
     if evidence.finish is not None:
         return _at_the_end(map_, value.to(map_), used[:, 0], blind, group, evidence, places), agree
     used = used.flatten(0, 1)
@@ -141,21 +140,12 @@ def _compared(
 
 
 def compare(
-    map_: Tensor,
-    value: Tensor,
-    used: Tensor,
-    blind: Tensor,
-    kinds: frozenset[torch.dtype],
+    map_: Tensor, value: Tensor, used: Tensor, blind: Tensor, kinds: frozenset[torch.dtype],
     tolerance: float,
-) -> Compared | None:
-    """Compare weights times values with what the output has; None where all rows are blind.
+) -> Compared | None:  # fmt: skip
+    """Compare weights (H, n, M) times values (G, M, r) with an output; None if all rows are blind.
 
-    Args:
-        map_: (H, n, M), the weights.
-        value: (G, M, r).
-        used: (H, n, r), the output.
-        blind: (H, n), rows that see nothing: their output differs from kernel to kernel.
-        kinds, tolerance: the types that rounding is of, and what it explains.
+    `blind` (H, n) are rows that see nothing, whose output differs from kernel to kernel.
     """
     if bool(blind.all()):
         return None
@@ -208,15 +198,14 @@ def _weighed(map_: Tensor, value: Tensor) -> Tensor:
     """Weights (H, n, M) times values (G, M, r), which groups of heads share: (H, n, r)."""
     if len(map_) == len(value):
         return map_ @ value
-    return (map_.unflatten(0, (len(value), -1)).flatten(1, 2) @ value).reshape(
-        *map_.shape[:2], value.shape[-1]
-    )
+    together = map_.unflatten(0, (len(value), -1)).flatten(1, 2) @ value
+    return together.reshape(*map_.shape[:2], value.shape[-1])
 
 
 def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
     """Whether log-sum-exps that a kernel gave are those of rows, where these see something.
 
-    With no regard to how torch is set to round now: when rows are compared later, it may not be.
+    Not as torch is set to round now: when rows are compared later, it may be set otherwise.
     """
     given = given.to(sums)
     is_near = (sums - given).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)
@@ -227,17 +216,45 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 def _table(of: Causes, rows: Tensor) -> Tensor | None:
     """The mask of the rows that are compared; None where none was made that layers share."""
     parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
-    is_structure = all(isinstance(part, Causal | Window) for part in parts)  # without tensors
-    return (
-        _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device) if is_structure else None
-    )
+    if not all(isinstance(part, Causal | Window) for part in parts):  # without tensors
+        return None
+    return _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device)
 
 
 @functools.lru_cache(maxsize=8)
 def _made_once(
-    parts: tuple[Mask, ...],
-    shape: tuple[int, int, int],
-    rows: tuple[int, ...],
-    device: torch.device,
+    parts: tuple[Mask, ...], shape: tuple[int, ...], rows: tuple[int, ...], device: Any
 ) -> Tensor:
     return Combined(parts).between(shape, torch.tensor(rows, device="cpu"), None, device)
+
+
+def check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Callable[[], Check]:
+    """The check of a call by hand, to be made when it is first needed.
+
+    `weights` gives the weights (b, N, M), as they met the values (b, M, v) of the evidence.
+    """
+    return functools.partial(_check_replayed, evidence, weights)
+
+
+@torch.no_grad()
+def _check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Check:
+    evidence = evidence.projected()
+    values, outputs, rows = evidence.values, evidence.outputs, evidence.rows
+    if values is None or outputs is None or rows is None:
+        return Check(math.nan, evidence.tolerance, 0, evidence.why)
+    tables = weights()[..., rows, :], values, outputs
+    map_, values, outputs = (table.reshape(-1, *table.shape[-2:]) for table in tables)
+    kind = torch.promote_types(map_.dtype, torch.float32)
+    if not (evidence.is_whole or are_finite(values)):
+        return Check(math.nan, evidence.tolerance, 0, NOT_FINITE)
+    with unrounded(map_):
+        used = outputs.to(kind) if evidence.is_whole else projected(outputs).to(kind)
+        blind = (map_ == 0).all(dim=-1) if map_.shape[-1] else map_.new_ones(map_.shape[:2]).bool()
+        compared = compare(
+            map_.to(kind), values.to(kind), used, blind, evidence.kinds, evidence.tolerance
+        )
+    if compared is None:
+        return concluded(0.0, evidence.tolerance, 0, "", False)
+    worst, rows_compared = max(compared.off), compared.rows * len(map_)
+    where = f"product {compared.off.index(worst)}"
+    return concluded(worst, evidence.tolerance, rows_compared, where, compared.is_mute)

@@ -36,11 +36,7 @@ def is_whole(number: Any) -> TypeGuard[int]:
 
 
 def whole(what: str, number: Any, least: int | None = None) -> int:
-    """The number as an int.
-
-    Raises:
-        ArgumentError: it is no whole number, or less than `least`.
-    """
+    """The number as an int; an ArgumentError where it is none, or less than `least`."""
     if not is_whole(number) or (least is not None and number < least):
         raise ArgumentError(
             f"{what}={reprlib.repr(number)}",
@@ -50,11 +46,7 @@ def whole(what: str, number: Any, least: int | None = None) -> int:
 
 
 def region(what: str, part: Any) -> slice:
-    """The slice that was asked for; None is all.
-
-    Raises:
-        ArgumentError: it is no slice of whole numbers.
-    """
+    """A region as a slice, of which None is all; an ArgumentError where it is none of numbers."""
     if part is None:
         return ALL
     ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ("none",)
@@ -68,33 +60,24 @@ def region(what: str, part: Any) -> slice:
 
 
 def texts_of(tokens: Any) -> list[list[str]] | None:
-    """The text of each token of each sequence.
-
-    Raises:
-        ArgumentError: it is neither a list of lists of strings, nor None.
-    """
+    """The text of each token of each sequence; an ArgumentError where there are no such lists."""
     if tokens is None:
         return None
     rows = list(tokens) if isinstance(tokens, Iterable) else [tokens]
-    wrong = [row for row in rows if isinstance(row, str) or not isinstance(row, Iterable)]
-    found = [list(row) for row in rows if not wrong]
-    if wrong or not all(isinstance(text, str) for row in found for text in row):
+    are_lists = all(isinstance(row, Iterable) and not isinstance(row, str) for row in rows)
+    texts = [list(row) for row in rows if are_lists]
+    if not are_lists or not all(isinstance(text, str) for row in texts for text in row):
         raise ArgumentError(
             f"tokens={reprlib.repr(tokens)}",
             expected="a list of strings for each sequence, in a list",
             remedy="one sequence is [['the', 'cat']]",
         )
-    return found
+    return texts
 
 
 def path_of(path: Any) -> Path:
-    """The path to a file as a `Path`.
-
-    Raises:
-        ArgumentError: it is neither a string nor a path.
-    """
-    if not isinstance(path, str | PathLike):
-        raise ArgumentError(
-            f"a file of type {type(path).__name__}", expected="its path, a string or a Path"
-        )
-    return Path(path)
+    """The path to a file as a `Path`; an ArgumentError where it is neither that nor a string."""
+    if isinstance(path, str | PathLike):
+        return Path(path)
+    what = f"a file of type {type(path).__name__}"
+    raise ArgumentError(what, expected="its path, a string or a Path")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,8 +21,8 @@ from heedful.ops.causes import scores
 from heedful.ops.hidden import hidden_cells
 from heedful.recording.call import Call
 from heedful.recording.checks import is_whole, nothing_recorded
-from heedful.recording.known import guesses, in_words
 from heedful.recording.module_names import side_of
+from heedful.recording.proof import guesses, in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,43 +57,27 @@ class Lines(NamedTuple):
 
 
 def picture(
-    calls: Sequence[Call],
-    chosen: Chosen,
-    *,
-    reduce: str = "max",
-    notes: Sequence[str] = (),
-    size: float | None = None,
-    progress: Tell = lambda share: None,
-    **look: Any,
-) -> Figure:
+    calls: Sequence[Call], chosen: Chosen, *, reduce: str = "max", notes: Sequence[str] = (),
+    size: float | None = None, progress: Tell = lambda share: None, **look: Any,
+) -> Figure:  # fmt: skip
     """The figure of these calls.
 
-    Args:
-        calls: of one sequence, in order.
-        chosen: which of them.
-        reduce: how a long map is pooled, "max" or "mean".
-        notes: what the picture says beneath.
-        size: the width in inches.
-        progress: is told of the share that is done, 0 to 1.
-        look: `title`, `scale`, `highest` and `values` of `heedful.pictures.layers.draw`.
-
-    Raises:
-        ArgumentError: a layer, head, part or pass that there is not, or what does not fit a page.
-        RunError: nothing was recorded.
+    They are those of one sequence, of which `chosen` says which are drawn. `notes` stand beneath;
+    `look` are arguments of `heedful.pictures.layers.draw`; others, and errors, as `Recording.plot`.
     """
     from heedful.pictures import layers
     from heedful.pictures.frames import Block, Frame, Line, cells
 
-    wanted = _asked(calls, chosen)
+    wanted = _wanted(calls, chosen)
     groups = _grouped(wanted, calls, _numbers(chosen.heads, "head"))
-    blocks, said, done = [], list(notes), 0
+    blocks, remarks, done = [], list(notes), 0
     for group in groups:
         _, N, M = group.calls[0].shape
         most = cells(Frame(len(group.calls), len(group.heads), (N, M)), size)
         lines = []
         for call, name in zip(group.calls, group.names, strict=True):
             if call.proof == "refuted":
-                said.append(f"{name} is refuted, and not drawn: {call.why}")
+                remarks.append(f"{name} is refuted, and not drawn: {call.why}")
                 lines.append(Line(name, [None] * len(group.heads)))
             else:
                 lines.append(Line(name, _maps(call, group.heads, most, reduce)))
@@ -100,24 +85,23 @@ def picture(
             progress(done / len(wanted))
         blocks.append(Block(lines, group.heads, *_axes(group, most), group.heading,
                             _borders(group.calls[0], most), (N, M)))  # fmt: skip
-        said += _pooled(N, M, most, reduce)
-        if not group.part and max(N, M) <= most and patch_grid(group.calls[0]):
-            said.append(f"{N:,} tokens without text, as many as an image's patches, named as those")
-    said += [in_words(wanted), *guesses(wanted)]
-    return layers.draw(blocks, size=size, notes=list(dict.fromkeys(said)), **look)
+        if max(N, M) > most:
+            word, (queries, keys) = "largest" if reduce == "max" else "mean", _sizes(N, M, most)
+            remarks.append(f"pooled: a cell is the {word} of {queries} × {keys} weights (queries × "
+                           f"keys) of a map of {N:,} × {M:,}")  # fmt: skip
+        elif not group.part and patch_grid(group.calls[0]):
+            tokens = f"{N:,} tokens without text"
+            remarks.append(f"{tokens}, as many as an image's patches, named as those")
+    remarks += [in_words(wanted), *guesses(wanted)]
+    return layers.draw(blocks, size=size, notes=list(dict.fromkeys(remarks)), **look)
 
 
-def _asked(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
-    """The calls that are drawn.
-
-    Raises:
-        ArgumentError: a layer, part or pass that none has.
-        RunError: no call.
-    """
+def _wanted(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
+    """The calls that are drawn."""
     if not calls:
         raise nothing_recorded()
-    found = [call for call in calls if all(call.shape[1:])]
-    if not found:
+    wanted = [call for call in calls if all(call.shape[1:])]
+    if not wanted:
         raise RunError(
             "a text of which no token is left",
             expected="at least one that is no padding",
@@ -125,41 +109,41 @@ def _asked(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
             remedy="draw another text: recording.sequences has them all",
         )
     if chosen.pass_index is not None:
-        found = _with(found, lambda call: call.pass_index, [chosen.pass_index], "pass")
+        wanted = _with(wanted, lambda call: call.pass_index, [chosen.pass_index], "pass")
     if chosen.part is not None:
         if chosen.part not in PARTS:
             raise ArgumentError(f"part={chosen.part!r}", expected="encoder, decoder or cross")
-        found = _with(found, lambda call: part_of(call, calls), [chosen.part], "part")
+        wanted = _with(wanted, lambda call: part_of(call, calls), [chosen.part], "part")
     layers = _numbers(chosen.layers, "layer")
-    return found if layers is None else _with(found, lambda call: call.layer, layers, "layer")
+    return wanted if layers is None else _with(wanted, lambda call: call.layer, layers, "layer")
 
 
 def _with(calls: list[Call], of: Callable[[Call], Any], wanted: list, what: str) -> list[Call]:
-    known = list(dict.fromkeys(of(call) for call in calls))
-    for one in wanted:
-        if one not in known:
-            raise ArgumentError(f"{what} {one}", expected=_listed(known, what))
+    _check_known(wanted, list(dict.fromkeys(of(call) for call in calls)), what)
     return [call for call in calls if of(call) in wanted]
 
 
+def _check_known(wanted: Iterable, known: list, what: str) -> None:
+    for number in wanted:
+        if number not in known:
+            raise ArgumentError(f"{what} {number}", expected=_listed(known, what))
+
+
 def _listed(known: list, what: str) -> str:
-    if all(one is None for one in known):
-        return f"no {what}: these calls have none" + (
-            ", which only an encoder–decoder has" if what == "part" else ""
-        )
-    if all(is_whole(one) for one in known) and known == list(range(known[0], known[-1] + 1)):
-        ends = f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
-        return f"{what}{'s from' if len(known) > 1 else ''} {ends}"
-    return f"one of {', '.join(str(one) for one in known)}"
+    if all(number is None for number in known):
+        only = ", which only an encoder–decoder has" if what == "part" else ""
+        return f"no {what}: these calls have none{only}"
+    if all(map(is_whole, known)) and known == list(range(known[0], known[-1] + 1)):
+        several = len(known) > 1
+        return f"{what}s from {known[0]} to {known[-1]}" if several else f"{what} {known[0]}"
+    return f"one of {', '.join(map(str, known))}"
 
 
 def _numbers(given: Iterable[int] | int | None, what: str) -> list[int] | None:
     if given is None:
         return None
-    found = [given] if is_whole(given) else given
-    if isinstance(found, str) or not isinstance(found, Iterable):
-        raise ArgumentError(f"{what}s={given!r}", expected="a number, a list of them, or a range")
-    numbers = list(found)
+    several = [given] if is_whole(given) else given
+    numbers = list(several) if isinstance(several, Iterable) else []
     if not numbers or not all(map(is_whole, numbers)):
         raise ArgumentError(f"{what}s={given!r}", expected="a number, a list of them, or a range")
     return [int(number) for number in numbers]
@@ -167,7 +151,7 @@ def _numbers(given: Iterable[int] | int | None, what: str) -> list[int] | None:
 
 def part_of(call: Call, calls: Iterable[Call]) -> str | None:
     """Which attention of an encoder–decoder a call is; None in another model."""
-    if not any(one.kind == "cross" for one in calls):
+    if not any(other.kind == "cross" for other in calls):
         return None
     if call.kind == "cross":
         return "cross"
@@ -185,34 +169,26 @@ def _grouped(calls: list[Call], every: Sequence[Call], heads: list[int] | None) 
     for call in calls:
         where = (parts[id(call)], call.pass_index if passes else 0, call.shape[1:])
         groups.setdefault(where, []).append(call)
-    known = {head for call in calls for head in call.heads}
-    for head in heads or ():
-        if head not in known:
-            raise ArgumentError(f"head {head}", expected=_listed(sorted(known), "head"))
-    order = list(PARTS)
-    ordered = sorted(groups.items(), key=lambda one: order.index(one[0][0]) if one[0][0] else 0)
-    found = []
-    for (part, number, shape), group in ordered:
-        own = [head for head in sorted({head for call in group for head in call.heads})
-               if heads is None or head in heads]  # fmt: skip
-        if own:
+    _check_known(heads or (), sorted({head for call in calls for head in call.heads}), "head")
+    order, blocks = [None, *PARTS], []
+    for place in sorted(groups, key=lambda place: order.index(place[0])):
+        (part, number, shape), group = place, groups[place]
+        every_head = sorted({head for call in group for head in call.heads})
+        drawn = every_head if heads is None else [head for head in every_head if head in heads]
+        if drawn:
             heading = [PARTS[part]] if part else []
             heading += [f"pass {number}"] if passes else []
             if not heading and len(groups) > 1:
                 heading = [f"{_tower(group)}: {shape[0]:,} queries, {shape[1]:,} keys"]
-            found.append(Lines(group, _names(group), own, ", ".join(heading) or None, part))
-    return found
+            blocks.append(Lines(group, _names(group), drawn, ", ".join(heading) or None, part))
+    return blocks
 
 
 def _tower(calls: list[Call]) -> str:
     """What the names of modules have in common, up to a point."""
-    words = [call.name.split(".") for call in calls]
-    same = []
-    for column in zip(*words, strict=False):
-        if len(set(column)) > 1 or column[0].isdecimal():
-            break
-        same.append(column[0])
-    return ".".join(same) or calls[0].name
+    columns = zip(*(call.name.split(".") for call in calls), strict=False)
+    same = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
+    return ".".join(words[0] for words in same) or calls[0].name
 
 
 def _names(calls: list[Call]) -> list[str]:
@@ -227,38 +203,28 @@ def _names(calls: list[Call]) -> list[str]:
 
 def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
     """The map of each head, hidden cells masked; None where the call has no such head."""
-    own = [head for head in heads if head in call.heads]
-    if not own:
+    drawn = [head for head in heads if head in call.heads]
+    if not drawn:
         return [None] * len(heads)
     N, M = call.shape[1:]
-    every = None if own == call.heads else own  # all at once cost less than each by itself
 
     def of(head: int | None) -> Tensor:
-        if max(N, M) <= most:
-            return call.weights(head)
-        return call.heatmap(most, head=head, reduce=reduce)
+        is_small = max(N, M) <= most
+        return call.weights(head) if is_small else call.heatmap(most, head=head, reduce=reduce)
 
-    found = of(None) if every is None else torch.stack([of(head) for head in every])
+    # all at once cost less than each by itself
+    weights = of(None) if drawn == call.heads else torch.stack([of(head) for head in drawn])
     hidden = hidden_cells(call.causes, _sizes(N, M, most)).numpy()
     maps = {}
-    for i, head in enumerate(own):
-        table = hidden[call.heads.index(head) if len(hidden) > 1 else 0]
-        maps[head] = np.ma.masked_array(found[i].float().cpu().numpy(), table)
+    for head, table in zip(drawn, weights.float().cpu().numpy(), strict=True):
+        mask = hidden[call.heads.index(head) if len(hidden) > 1 else 0]
+        maps[head] = np.ma.masked_array(table, mask)
     return [maps.get(head) for head in heads]
 
 
 def _sizes(N: int, M: int, most: int) -> tuple[int, int]:
     """How many queries, and how many keys, a cell has."""
     return -(-N // most), -(-M // most)
-
-
-def _pooled(N: int, M: int, most: int, reduce: str) -> list[str]:
-    queries, keys = _sizes(N, M, most)
-    if queries == keys == 1:
-        return []
-    word = "largest" if reduce == "max" else "mean"
-    return [f"pooled: a cell is the {word} of {queries} × {keys} weights (queries × keys) of a map "
-            f"of {N:,} × {M:,}"]  # fmt: skip
 
 
 def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str]]:
@@ -275,16 +241,14 @@ def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str
     }.get(group.part or "", ("queries", "keys"))
     if grid:
         axes = ("queries (patches)", "keys (patches)")
-    found = []
-    for tokens, count, size in zip((call.query_tokens, call.key_tokens), (N, M),
-                                   _sizes(N, M, most), strict=True):  # fmt: skip
+
+    def labels(tokens: list[str] | None, count: int, size: int) -> list[str]:
         if size > 1:
-            found.append(places(-(-count // size), size))
-        elif tokens is not None:
-            found.append(names(tokens))
-        else:
-            found.append(grid or places(count))
-    return found[0], found[1], axes
+            return places(-(-count // size), size)
+        return names(tokens) if tokens is not None else grid or places(count)
+
+    queries, keys = _sizes(N, M, most)
+    return labels(call.query_tokens, N, queries), labels(call.key_tokens, M, keys), axes
 
 
 def _borders(call: Call, most: int) -> tuple[list[int], list[int]]:
@@ -304,8 +268,7 @@ def patch_grid(call: Call) -> list[str] | None:
     """The names of an image's patches, where the call's tokens have none and are so many.
 
     A square number of tokens, or one or two more (a class token, and that of distillation), that
-    look at each other and have no ids, in a model whose texts would have them or whose name says
-    that it sees.
+    look at each other, in a model whose texts would have ids or whose name says that it sees.
     """
     from heedful.pictures.names import patches
 
@@ -322,12 +285,7 @@ def patch_grid(call: Call) -> list[str] | None:
 
 
 def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
-    """One head's scores before and after the mask, (N, M) each; −inf where it hides.
-
-    Raises:
-        ArgumentError: a map that is too large for a picture of each cell, or a call that hides no
-            key from any query: before and after, all is the same.
-    """
+    """One head's scores before and after the mask, (N, M) each; −inf where it hides."""
     N, M = call.shape[1:]
     if max(N, M) > CELLS:
         raise ArgumentError(
@@ -354,20 +312,17 @@ def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = No
     """The scores of the first chosen head of the first chosen call that has a mask."""
     from heedful.pictures import plots, style
 
-    asked = _asked(calls, chosen)
-    call = next((one for one in asked if one.kind == "causal"), asked[0])
-    wanted = _numbers(chosen.heads, "head") or call.heads
-    if wanted[0] not in call.heads:
-        raise ArgumentError(f"head {wanted[0]}", expected=_listed(call.heads, "head"))
-    scaled, masked = scores_of(call, wanted[0])
-    queries, keys = (call.query_tokens, call.key_tokens)
+    wanted = _wanted(calls, chosen)
+    call = next((call for call in wanted if call.kind == "causal"), wanted[0])
+    head, *_ = _numbers(chosen.heads, "head") or call.heads
+    _check_known([head], call.heads, "head")
+    _, N, M = call.shape
     figure = plots.scores(
-        scaled,
-        masked,
-        queries or [str(i) for i in range(call.shape[1])],
-        key_tokens=keys or [str(i) for i in range(call.shape[2])],
-        title=title or f"{_names([call])[0]}, head {wanted[0]}",
+        *scores_of(call, head),
+        call.query_tokens or list(map(str, range(N))),
+        key_tokens=call.key_tokens or list(map(str, range(M))),
+        title=title or f"{_names([call])[0]}, head {head}",
     )
-    said = " · ".join([in_words([call]), *guesses([call])])
-    figure.supxlabel(said, fontsize=8, color=style.QUIET, wrap=True)
+    remarks = " · ".join([in_words([call]), *guesses([call])])
+    figure.supxlabel(remarks, fontsize=8, color=style.QUIET, wrap=True)
     return figure

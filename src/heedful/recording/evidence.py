@@ -1,14 +1,12 @@
 """What is kept of a call's values and output until the call is checked.
 
-The check compares weights times values with the output on a few rows. These rows of the output are
-kept, and the values projected on a few fixed directions: weights times projected values are the
-projected output. Two products that differ are equal in r random directions with a probability of at
-most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). So
-until it is checked a call keeps r numbers for each key, where its values have v, and a forward pass
-does not wait for checks. Small values on a CPU are copied as they are, which is faster.
+The check compares weights times values with the output on a few rows, both projected on r fixed
+directions, so that a call keeps r numbers for each key and a forward pass does not wait for checks.
+Two products that differ are equal in r random directions with a probability of at most 2^-r
+(Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). Small values on a
+CPU are copied as they are, which is faster.
 
 Leading axes are those of the call: (B, H) of a call with four axes, (b,) of a product by hand.
-N queries, M keys, r directions.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch import Tensor
 from heedful.ops.causes import unrounded
 from heedful.ops.evenly import evenly
 from heedful.recording.rounding import tolerance_of
-from heedful.recording.row_sums import told
+from heedful.recording.row_sums import sums_of_kernel
 
 SAMPLED = 8  # rows that are compared, the first and the last among them
 DIRECTIONS = 8  # on which values are projected
@@ -45,9 +43,8 @@ class Evidence:
     rows: (n,), the indices of the queries that are compared.
     values: (…, M, r), projected, or (…, M, v) where `is_whole` or `is_to_be_projected`.
     outputs: (…, n, v), the output in these rows.
-    is_whole: whether values are unprojected, since a kernel did more after attention, or since some
-        are not finite, which would hide the others in every direction.
-    is_to_be_projected: whether they are copies of small ones, not looked at yet.
+    is_whole: whether values are unprojected, as a kernel did more after attention, or some are not
+        finite. is_to_be_projected: whether they are copies of small ones, not looked at yet.
     sums: (B, H, N), the log-sum-exps that a kernel gave, which the call keeps if they agree.
     finish: what a kernel did after attention to give the output.
     """
@@ -69,12 +66,10 @@ class Evidence:
             return self
         values = projected(self.values)
         is_whole = not are_finite(values)
+        tolerance = max(self.tolerance, worst_tolerance(self.kinds, values.device))
+        values = self.values if is_whole else values
         return replace(
-            self,
-            values=self.values if is_whole else values,
-            is_whole=is_whole,
-            is_to_be_projected=False,
-            tolerance=max(self.tolerance, worst_tolerance(self.kinds, values.device)),
+            self, values=values, is_whole=is_whole, is_to_be_projected=False, tolerance=tolerance
         )
 
     def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
@@ -84,26 +79,18 @@ class Evidence:
         wanted = torch.tensor(heads, device="cpu")
         shared = wanted // (count // self.values.shape[1])
         sums = None if self.sums is None else self.sums[:, wanted]
-        return replace(
-            self, values=self.values[:, shared], outputs=self.outputs[:, wanted], sums=sums
-        )
+        values, outputs = self.values[:, shared], self.outputs[:, wanted]
+        return replace(self, values=values, outputs=outputs, sums=sums)
 
 
 def evidence_of(
-    value: Tensor | None,
-    output: Tensor | None,
-    kinds: Iterable[torch.dtype],
-    *,
-    why: str = "",
+    value: Tensor | None, output: Tensor | None, kinds: Iterable[torch.dtype], *, why: str = "",
     finish: Finish | None = None,
-) -> Evidence:
+) -> Evidence:  # fmt: skip
     """What is kept of values (…, M, v) and an output (…, N, v) until a call is checked.
 
-    Args:
-        value, output: None where they are not known.
-        kinds: the types of query and keys, as they were and as they are kept.
-        why: why nothing can be compared.
-        finish: what a kernel did after attention; then the output is (B, 1, N, D).
+    `kinds` are the types of query and keys, as they were and as they are kept; `why` says why
+    nothing can be compared. With `finish`, what a kernel did next, the output is (B, 1, N, D).
 
     Raises:
         TypeError: an output that cannot be weights times these values.
@@ -122,15 +109,15 @@ def evidence_of(
     # to look at values keeps nobody waiting on a CPU; on a GPU the check looks, later
     if value.is_cpu and value.nbytes <= SMALL:
         return replace(evidence, values=value.clone(), is_to_be_projected=True)
-    made = projected(value)
-    if value.is_cpu and not are_finite(made):
+    values = projected(value)
+    if value.is_cpu and not are_finite(values):
         return replace(evidence, values=value.clone(), is_whole=True)
-    return replace(evidence, values=made)
+    return replace(evidence, values=values)
 
 
 def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:
     """The evidence with the log-sum-exps (B, H, N) that a kernel gave."""
-    return replace(evidence, sums=told(sums, query, output))
+    return replace(evidence, sums=sums_of_kernel(sums, query, output))
 
 
 def are_finite(values: Tensor) -> bool:

@@ -35,7 +35,7 @@ from heedful.recording.checks import is_whole, texts_of
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images
 from heedful.recording.proof import Layout
-from heedful.recording.real_tokens import RealTokens
+from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.texts import Texts, learn
 
 VERSION = 1
@@ -46,77 +46,61 @@ PLAIN = (
     "name", "layer", "pass_index", "kind", "door", "scale", "softcap", "heads", "index", "texts",
     "parts", "first",
 )  # fmt: skip
-AGAIN = "record again"
+AGAIN, EXPECTED = "record again", "a file written by recording.save"
 COPY_AGAIN = "copy it again, or record again"
 # What reading a header may run into that somebody or something has changed
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 def save(
-    captures: list[Capture],
-    path: Path,
-    texts: Texts,
-    missed: Mapping[str, str] | None = None,
+    captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None,
     images: Images | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
     images = images or Images()
     with saving(path):
         if path.is_file() and path.stat().st_size:
             check_replaceable(path, "recording")
-    images.intact()
+    for intact in (images.intact, *(capture.intact for capture in captures)):
+        intact()  # what is damaged gets no new checksum
+    learn(texts, captures)  # a name for each id, so that no tokenizer is needed to open it
     tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
-    for capture in captures:
-        capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
-    about: dict[str, Any] = {"format": "recording", "version": VERSION, "calls": described}
-    about["images"] = {"patches": images.patches, "assumed": images.assumed, "seen": images.seen}
-    about["missed"] = dict(missed or {})
-    about |= _texts_as_data(texts, captures)
-    once = {name: tensor for name, tensor in tensors.items() if name not in same}
-    save_tensors(path, once, {**about, "same": same})
-
-
-def _texts_as_data(texts: Texts, captures: list[Capture]) -> dict[str, Any]:
-    """What names the tokens: texts, and a name for each id, so that no tokenizer is needed."""
-    learn(texts, captures)
-    names = {str(number): name for number, name in texts.names.items()}
-    about = {"tokens": texts.read, "written": texts.written, "unknown": texts.unknown}
-    return {**about, "names": names}
+    about = {
+        "format": "recording", "version": VERSION, "calls": described,
+        "images": {"patches": images.patches, "assumed": images.assumed, "seen": images.seen},
+        "missed": dict(missed or {}),
+        "tokens": texts.read, "written": texts.written, "unknown": texts.unknown,
+        "names": {str(number): name for number, name in texts.names.items()},
+        "same": same,
+    }  # fmt: skip
+    save_tensors(
+        path, {name: tensor for name, tensor in tensors.items() if name not in same}, about
+    )
 
 
 def _texts_from_data(about: dict[str, Any]) -> Texts:
-    """What names the tokens."""
     names, unknown = about["names"], about["unknown"]
     if not all(isinstance(name, str) for name in names.values()):
         raise ValueError("the names of tokens")
     if unknown is not None and not is_whole(unknown):
         raise ValueError("the id of unknown words")
-    return Texts(
-        texts_of(about["tokens"]),
-        texts_of(about["written"]),
-        names={int(number): name for number, name in names.items()},
-        unknown=unknown,
-    )
+    names = {int(number): name for number, name in names.items()}
+    read, written = texts_of(about["tokens"]), texts_of(about["written"])
+    return Texts(read, written, names=names, unknown=unknown)
 
 
 def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
-    """Images, and how the model cuts them."""
-    given = about["images"]
+    described = about["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
-    images = Images(
-        [tensors[f"{IMAGE}.{i}"] for i in range(count)],
-        [_patches(*one) for one in given["patches"]],
-        given["assumed"],
-        None if given["seen"] is None else tuple(given["seen"]),
-    )
+    pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
+    patches = [Patches(*fields) for fields in described["patches"]]
+    patches = [cut._replace(before=tuple(cut.before)) for cut in patches]
+    seen = None if described["seen"] is None else tuple(described["seen"])
+    images = Images(pixels, patches, described["assumed"], seen)
     file_validation.check_images(images)
     return images
-
-
-def _patches(module: str, height: int, width: int, before: list[str], *rest: Any) -> Patches:
-    return Patches(module, height, width, tuple(before), *rest)
 
 
 def _missed(about: dict[str, Any]) -> dict[str, str]:
@@ -146,29 +130,19 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
 
 @torch.inference_mode(False)  # later, somebody may write into what was read
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
-    """Read what `save` wrote.
-
-    Raises:
-        RunError: a file that is missing, damaged, newer than this version, or no recording.
-    """
+    """Read what `save` wrote; raises as `heedful.load`."""
     if path.is_dir():
-        raise RunError(
-            f"{path} is a directory",
-            expected="a file written by recording.save",
-            cause="a model, which heedful.load_model or heedful.open opens"
-            if (path / "config.json").is_file()
-            else None,
-        )
+        is_model = (path / "config.json").is_file()
+        cause = "a model, which heedful.load_model or heedful.open opens" if is_model else None
+        raise RunError(f"{path} is a directory", expected=EXPECTED, cause=cause)
     if not path.is_file():
-        raise RunError(
-            f"no file {path}", expected="one written by recording.save", remedy="check the path"
-        )
+        raise RunError(f"no file {path}", expected=EXPECTED, remedy="check the path")
     tensors, about = _opened(path)
     try:
         checksums = Checksums(path, dict(tensors), about.get(SUMS, {}), COPY_AGAIN)
         same = about["same"]
         tensors |= {name: tensors[first] for name, first in same.items()}
-        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        captures = [_restore(call, str(i), tensors) for i, call in enumerate(about["calls"])]
         names: dict[str, list[str]] = {IMAGE: [], **{str(i): [] for i in range(len(captures))}}
         for name in tensors:
             names[name.split(".")[0]].append(same.get(name, name))
@@ -178,7 +152,9 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
         images.intact = functools.partial(checksums.check, names[IMAGE])
         return captures, _texts_from_data(about), _missed(about), images
     except DAMAGE as error:
-        raise damaged(path, _reason(error), AGAIN) from error
+        is_missing = isinstance(error, KeyError)
+        reason = ValueError(f"no {error} in it") if is_missing else error
+        raise damaged(path, reason, AGAIN) from error
 
 
 def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -189,23 +165,18 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except RunError as error:  # whose remedy is that of a model
         reason = error.__cause__
         if not isinstance(reason, OSError) and description(path) is None:
+            kind = "a text, or a file of another kind" if path.stat().st_size else "an empty file"
             raise RunError(
                 f"{path} is no recording",
-                expected="a file written by recording.save",
-                cause="a text, or a file of another kind"
-                if path.stat().st_size
-                else "an empty file",
+                expected=EXPECTED,
+                cause=kind,
                 remedy="`heedful record` makes one of a model and a text",
             ) from error
         raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
     if header_is_whole is False:
         raise damaged(path, ValueError("its header is not what was written"), AGAIN)
     if not isinstance(about, dict) or about.get("format") != "recording":
-        raise RunError(
-            f"{path} is no recording",
-            expected="a file written by recording.save",
-            cause="weights of a model",
-        )
+        raise RunError(f"{path} is no recording", expected=EXPECTED, cause="weights of a model")
     if about.get("version") != VERSION:
         raise RunError(
             f"{path} is of version {about.get('version')!r} of the format",
@@ -217,31 +188,22 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, about
 
 
-def _reason(error: Exception) -> Exception:
-    """The error in words for people: a missing key is named as such, others stay as they are."""
-    return ValueError(f"no {error} in it") if isinstance(error, KeyError) else error
-
-
 def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     check = dataclasses.asdict(capture.check)  # after which it has the log-sum-exps
     for name in TENSORS:
         tensor = getattr(capture, name)
         if tensor is not None:
             tensors[f"{prefix}.{name}"] = tensor
-    numbers: dict[int, int] = {}  # of the tokens that sequences share
-    tokens: list[dict[str, Any]] = []
-    for real in capture.tokens:
-        if id(real) in numbers:
-            continue
-        numbers[id(real)] = len(tokens)
-        place = f"{prefix}.{len(tokens)}"
-        tokens.append(
-            {
-                "queries": _ends(real.queries, f"{place}.queries", tensors),
-                "keys": _ends(real.keys, f"{place}.keys", tensors),
-                "mask": _mask_as_data(real.mask, f"{place}.mask", tensors),
-            }
-        )
+    shared = distinct(capture.tokens)
+    numbers = {id(real): number for number, real in enumerate(shared)}
+    tokens = [
+        {
+            "queries": _ends(real.queries, f"{prefix}.{number}.queries", tensors),
+            "keys": _ends(real.keys, f"{prefix}.{number}.keys", tensors),
+            "mask": _mask_as_data(real.mask, f"{prefix}.{number}.mask", tensors),
+        }
+        for number, real in enumerate(shared)
+    ]
     return {
         **{name: getattr(capture, name) for name in PLAIN},
         "check": check,
@@ -253,14 +215,10 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
 
 
 def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
-    tokens = [
-        RealTokens(
-            _indices(real["queries"], tensors),
-            _indices(real["keys"], tensors),
-            _mask_from_data(real["mask"], tensors),
-        )
-        for real in described["tokens"]
-    ]
+    tokens = []
+    for real in described["tokens"]:
+        queries, keys = (_indices(real[axis], tensors) for axis in ("queries", "keys"))
+        tokens.append(RealTokens(queries, keys, _mask_from_data(real["mask"], tensors)))
     capture = Capture(
         **{name: described[name] for name in PLAIN},
         **{name: tensors.get(f"{prefix}.{name}") for name in TENSORS},  # type: ignore[arg-type]
@@ -310,8 +268,7 @@ def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
     if data is None:
         return None
     if isinstance(data, list):
-        parts = [_mask_from_data(part, tensors) for part in data]
-        return Combined(tuple(part for part in parts if part is not None))
+        return Combined(tuple(filter(None, (_mask_from_data(part, tensors) for part in data))))
     if "causal" in data:
         return Causal(data["causal"])
     if "window" in data:

@@ -1,13 +1,11 @@
 """Puts the passes of a generation together: every token × all keys up to it, for each layer.
 
 A model that generates calls attention once for the prompt and once for each new token, with a
-cache that holds the keys so far. The keys of all passes are put in their places again, whether the
-cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
-A token that no query may see is padding, and is left out. Rows of what is put together are
-compared with the same rows of their own passes. Only a bias of positions (T5), and a mask that is
-neither causal nor a window, are put together as a whole map.
-
-T tokens in all, H query heads.
+cache that grows with them, was made at full length beforehand (static) or forgets old keys
+(sliding). The keys of all passes are put in their places again. A token that no query may see is
+padding, and is left out. Rows of the whole are compared with the same rows of their own passes.
+Only a bias of positions (T5), and a mask that is neither causal nor a window, are put together as a
+whole map. T tokens in all, H query heads.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ ROWS = 256  # how many rows of a mask are looked at in one go
 class Part(NamedTuple):
     """Where the queries and keys of a pass stand in the whole, without padding.
 
-    rows, columns: its real queries and keys, by their places among these.
-    queries, keys: the places of these among the T tokens.
+    rows, columns: which of its real queries and keys. queries, keys: their places in the whole.
     """
 
     rows: Tensor
@@ -76,24 +73,24 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
             modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
     plans: dict[tuple, Together] = {}
-    found = []
-    generates = any(goes_on(one) for passes in layers for one in passes)
+    calls = []
+    generates = any(goes_on(capture) for passes in layers for capture in passes)
     for passes in layers:
-        crosses = generates and all(one.kind == "cross" for one in passes)
+        crosses = generates and all(capture.kind == "cross" for capture in passes)
         if not crosses and not any(map(goes_on, passes)):
             continue
         alike = tuple(
-            (id(one.tokens), one.first, one.query.shape[2], one.key.shape[2]) for one in passes
+            (id(of.tokens), of.first, of.query.shape[2], of.key.shape[2]) for of in passes
         )
         if alike not in plans:
             plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
-        found.append(_layer(passes, plans[alike], sequence))
-    if not found:
+        calls.append(_layer(passes, plans[alike], sequence))
+    if not calls:
         raise RunError(
             "no pass of causal self-attention was recorded",
             expected="a generation inside the `with` block",
         )
-    return found
+    return calls
 
 
 def goes_on(capture: Capture) -> bool:
@@ -117,21 +114,18 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
     places = seen.cumsum(0) - 1
     parts = []
     for real, (queries, keys) in zip(tokens, slots, strict=True):
-        own, others = queries.start + real.queries, keys.start + real.keys
-        rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
-        parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
+        of_queries, of_keys = queries.start + real.queries, keys.start + real.keys
+        rows, columns = seen[of_queries].nonzero()[:, 0], seen[of_keys].nonzero()[:, 0]
+        parts.append(Part(rows, columns, places[of_queries[rows]], places[of_keys[columns]]))
     total = int(seen.sum())
     return Together(parts, _mask(passes, parts, total, sequence), (total, total))
 
 
 def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
-    """Queries of one pass after the other, each with all keys, which have to be the same ones.
-
-    Keys that no query of any pass may see are padding.
-    """
+    """Queries of all passes, each with the same keys; those that no query sees are padding."""
     parts, done, first = [], 0, passes[0].real(sequence)
-    tables = [table for one in passes for _, table in allowed_rows(one, sequence)]
-    if any(not torch.equal(one.real(sequence).keys, first.keys) for one in passes):
+    tables = [table for capture in passes for _, table in allowed_rows(capture, sequence)]
+    if any(not torch.equal(capture.real(sequence).keys, first.keys) for capture in passes):
         raise broken(passes[-1], sequence)
     seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = seen.nonzero()[:, 0]
@@ -140,7 +134,7 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
         parts.append(Part(rows, columns, done + rows, torch.arange(len(columns), device="cpu")))
         done += len(rows)
     heads = max(map(len, tables))
-    allowed = torch.cat([one.expand(heads, -1, -1) for one in tables], dim=1)[:, :, columns]
+    allowed = torch.cat([table.expand(heads, -1, -1) for table in tables], dim=1)[:, :, columns]
     mask = None if bool(allowed.all()) else Packed.of(allowed)
     return Together(parts, mask, (done, len(columns)), crosses=True)
 
@@ -177,9 +171,9 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
         for capture, part in zip(passes, parts, strict=True):
             for rows, allowed in allowed_rows(capture, sequence):
                 here = (part.rows >= rows.start) & (part.rows < rows.stop)
-                own = part.rows[here] - rows.start
-                table = allowed.new_zeros(len(allowed), len(own), total)
-                table[:, :, part.keys] = allowed[:, own][:, :, part.columns]
+                allowed = allowed[:, part.rows[here] - rows.start]
+                table = allowed.new_zeros(*allowed.shape[:2], total)
+                table[:, :, part.keys] = allowed[:, :, part.columns]
                 yield part.queries[here], table
 
     def is_it(guess: Mask) -> bool:
@@ -197,7 +191,7 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
             return guess
     bits = [Packed.of(table).bits for _, table in tables()]
     heads = max(map(len, bits))
-    return Packed(torch.cat([one.expand(heads, -1, -1) for one in bits], dim=1), total)
+    return Packed(torch.cat([run.expand(heads, -1, -1) for run in bits], dim=1), total)
 
 
 def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
@@ -205,40 +199,28 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         capture.intact()
     first, device = passes[0], passes[0].query.device  # of a budget, later ones are on the CPU
     causes = [capture.causes(sequence).on(device) for capture in passes]
-    values = [value.to(device) for one in passes if (value := one.values(sequence)) is not None]
-    rows = zip(causes, plan.parts, strict=True)
+    values = [value.to(device) for of in passes if (value := of.values(sequence)) is not None]
+    queries = [take(of.query, part.rows) for of, part in zip(causes, plan.parts, strict=True)]
     together = Causes(
-        torch.cat([take(one.query, part.rows) for one, part in rows], dim=1),
-        _keys([one.key for one in causes], passes, plan, sequence),
-        causes[0].scale,
-        plan.mask,
-        _bias(causes, plan),
-        causes[0].softcap,
-        _sinks(causes, plan),
-    )
+        torch.cat(queries, dim=1), _keys([of.key for of in causes], passes, plan, sequence),
+        causes[0].scale, plan.mask, _bias(causes, plan), causes[0].softcap, _sinks(causes, plan),
+    )  # fmt: skip
     _compare(together, causes, plan, first.name)
-    worst = max((capture.check for capture in passes), key=worst_of)
-    query_ids = _query_ids(passes, plan, sequence)
-    against = next(
-        (one.against[row] for one in passes if (row := one.row(sequence)) in one.against), ""
-    )
+    query_ids = ids = _query_ids(passes, plan, sequence)
+    if plan.crosses:  # the keys are those of every pass
+        ids = first.key_ids(sequence)
+        ids = None if ids is None else ids[plan.parts[0].columns]
+    faults = (of.against.get(of.row(sequence), "") for of in passes)
+    against = next(filter(None, faults), "")
     return Call(
-        first.name,
-        first.layer,
-        first.pass_index,
-        "cross" if plan.crosses else "causal",
-        together,
-        worst,
-        index=first.index,
-        layout_of_axes=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
+        first.name, first.layer, first.pass_index, "cross" if plan.crosses else "causal", together,
+        max((capture.check for capture in passes), key=worst_of), index=first.index,
+        layout_of_axes=max((of.layout for of in passes), key=lambda of: LAYOUTS.index(of.word)),
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,
-        ids=_source_ids(first, plan, sequence) if plan.crosses else query_ids,
-        query_ids=query_ids,
-        door=first.door,
-        chosen=first.heads,
-    )
+        ids=ids, query_ids=query_ids, door=first.door, chosen=first.heads,
+    )  # fmt: skip
 
 
 def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
@@ -256,26 +238,24 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence:
 
 def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
     """The bias of the whole, (H, T, T); None where no pass has one."""
-    given = [one.bias for one in causes if one.bias is not None]
-    if not given:
-        return None
-    whole = given[0].new_zeros(causes[0].shape[0], *plan.shape)
-    for one, part in zip(causes, plan.parts, strict=True):
-        if one.bias is not None:
-            bias = one.bias.expand(one.shape)[:, part.rows][:, :, part.columns]
+    whole = None
+    for of, part in zip(causes, plan.parts, strict=True):
+        if of.bias is not None:
+            whole = of.bias.new_zeros(of.shape[0], *plan.shape) if whole is None else whole
+            bias = of.bias.expand(of.shape)[:, part.rows][:, :, part.columns]
             whole[:, part.queries[:, None], part.keys] = bias
     return whole
 
 
 def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
     """The sinks of the whole, (H,), or (H, T) where each query has its own."""
-    given = [one.sinks for one in causes if one.sinks is not None]
-    if not given or given[0].ndim == 1:
-        return given[0] if given else None
-    whole = given[0].new_full((causes[0].shape[0], plan.shape[0]), -torch.inf)
-    for one, part in zip(causes, plan.parts, strict=True):
-        if one.sinks is not None:
-            whole[:, part.queries] = one.sinks[:, part.rows]
+    first = next((of.sinks for of in causes if of.sinks is not None), None)
+    if first is None or first.ndim == 1:
+        return first
+    whole = first.new_full((len(first), plan.shape[0]), -torch.inf)
+    for of, part in zip(causes, plan.parts, strict=True):
+        if of.sinks is not None:
+            whole[:, part.queries] = of.sinks[:, part.rows]
     return whole
 
 
@@ -290,36 +270,25 @@ def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: in
 
 def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
     """The ids of all queries, (T,); None unless each pass was given the ids of its own."""
-    found = []
+    rows = []
     for capture, part in zip(passes, plan.parts, strict=True):
         ids = capture.ids_of_queries(sequence)
         if ids is None:
             return None
-        found.append(ids[part.rows])
-    return torch.cat(found)
-
-
-def _source_ids(first: Capture, plan: Together, sequence: int) -> Tensor | None:
-    """The ids of the keys of cross-attention, (M,), which are those of every pass."""
-    ids = first.key_ids(sequence)
-    return None if ids is None else ids[plan.parts[0].columns]
+        rows.append(ids[part.rows])
+    return torch.cat(rows)
 
 
 def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
-    """Compare some rows of what was put together with the same rows of their own passes.
-
-    Raises:
-        RunError: they differ by more than rounding.
-    """
-    total = plan.shape[0]
-    rows = sampled(total)
-    for one, part in zip(causes, plan.parts, strict=True):
+    """Compare some rows of what was put together with the same rows of their own passes."""
+    rows = sampled(plan.shape[0])
+    for of, part in zip(causes, plan.parts, strict=True):
         here = torch.isin(part.queries, rows)
         if not bool(here.any()):
             continue
-        made = weights(together, queries=part.queries[here])
-        made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
-        worst = float(made.abs().nan_to_num(nan=math.inf).max())
+        off = weights(together, queries=part.queries[here])
+        off[:, :, part.keys] -= weights(of, queries=part.rows[here])[:, :, part.columns]
+        worst = float(off.abs().nan_to_num(nan=math.inf).max())
         if not worst <= (most := tolerance_of(torch.float32, together.query.device)):
             raise RunError(
                 f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "

@@ -15,11 +15,9 @@ from heedful.recording.real_tokens import RealTokens
 
 
 class Group(NamedTuple):
-    """Sequences with the same real tokens.
+    """Sequences, by their numbers, with the same real tokens, and the causes of all as of one.
 
-    sequences: their numbers.
-    causes: what is kept of all, as one sequence with the heads of all.
-    tokens: what is real of each.
+    The causes have the heads of all.
     """
 
     sequences: list[int]
@@ -46,13 +44,7 @@ def groups_of(causes: Iterable[Causes], tokens: Sequence[RealTokens]) -> Iterato
 
 
 def tables_of(mask: Mask) -> list[Tensor]:
-    """The tensors that a mask of `ops.masks` consists of.
-
-    >>> from heedful.ops.masks import Causal, Dense
-    >>> tables_of(Dense(torch.ones(2, 2) > 0) & Causal())
-    [tensor([[True, True],
-            [True, True]])]
-    """
+    """The tensors that a mask of `ops.masks` consists of."""
     if isinstance(mask, Combined):
         return [table for part in mask.parts for table in tables_of(part)]
     return [value for value in vars(mask).values() if isinstance(value, Tensor)]
@@ -71,10 +63,7 @@ def _joined(several: list[Causes]) -> Causes:
         return first
     H = len(first.query)
     biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
-    sinks = [of.sinks for of in several if of.sinks is not None]
-    return first._replace(
-        query=torch.cat([of.query for of in several]),
-        key=torch.cat([of.key for of in several]),
-        bias=torch.cat(biases) if biases else None,
-        sinks=torch.cat(sinks) if sinks else None,
-    )
+    all_sinks = [of.sinks for of in several if of.sinks is not None]
+    query, key = torch.cat([of.query for of in several]), torch.cat([of.key for of in several])
+    bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, all_sinks))
+    return first._replace(query=query, key=key, bias=bias, sinks=sinks)

@@ -1,9 +1,8 @@
 """A generation while it is made: the causes of each pass are appended to those before.
 
 A causal row never changes once it is written, so that the first T tokens are the same recording
-whatever comes after them: `Growing.recording(T)` is what one full pass over them would have given.
-Nothing of N × M is kept, and no pass once its rows are taken. Views of what was kept stay what they
-are, when more is appended.
+whatever comes after them. Nothing of N × M is kept, and no pass once its rows are taken; views of
+what was kept stay what they are.
 
 H query heads, G key heads, n queries of a pass, M keys, T tokens so far.
 """
@@ -14,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Mask, Window
@@ -45,9 +44,7 @@ class Growing:
     def __init__(self) -> None:
         self.tokens = 0
         self.missed: dict[str, str] = {}
-        self._parts: dict[
-            tuple[str, int], _Fixed | _Growth
-        ] = {}  # by module, and which of its calls
+        self._parts: dict[tuple[str, int], _Fixed | _Growth] = {}  # by module, and its n-th call
 
     @torch.inference_mode(False)  # what is kept is written into by whoever looks at it
     @torch.no_grad()
@@ -68,22 +65,22 @@ class Growing:
             elif self.tokens:
                 raise broken(capture, 0)
             else:
-                self._parts[key] = _part(capture)
+                is_encoder = capture.kind != "cross" and side_of(capture.name) == "encoder"
+                self._parts[key] = _Fixed(capture) if is_encoder else _Growth(capture)
         lengths = {part.length for part in self._parts.values() if part.grows}
         if len(lengths) > 1:
-            raise RunError(
-                "layers that have seen different numbers of tokens", cause="a pass that was cut off"
-            )
+            what = "layers that have seen different numbers of tokens"
+            raise RunError(what, cause="a pass that was cut off")
         self.tokens = lengths.pop() if lengths else 0
 
     def until(self, tokens: int) -> Growing:
         """A copy with the first tokens alone, that grows by itself."""
-        found = Growing()
-        found.missed = dict(self.missed)
-        found.tokens = self._checked(tokens)
+        growing = Growing()
+        growing.missed = dict(self.missed)
+        growing.tokens = self._checked(tokens)
         with torch.inference_mode(False):
-            found._parts = {key: part.until(tokens) for key, part in self._parts.items()}
-        return found
+            growing._parts = {key: part.until(tokens) for key, part in self._parts.items()}
+        return growing
 
     def recording(self, tokens: int | None = None) -> Recording:
         """The first T tokens, default all, as one pass over them is recorded: views, no copies.
@@ -92,9 +89,9 @@ class Growing:
             ArgumentError: more tokens than there are, or none.
         """
         size = self._checked(self.tokens if tokens is None else tokens)
-        found = Recording([part.capture(size) for part in self._parts.values()])
-        found.missed |= self.missed
-        return found
+        recording = Recording([part.capture(size) for part in self._parts.values()])
+        recording.missed.update(self.missed)
+        return recording
 
     def _checked(self, tokens: int) -> int:
         if not 0 < tokens <= self.tokens:
@@ -106,29 +103,23 @@ class _Rows:
     """A tensor that grows along its last axis but one, in room that doubles."""
 
     def __init__(self, first: Tensor) -> None:
-        self.length, self._room = 0, first.new_empty(0)
+        self.length, self._room = 0, first[..., :0, :]
         self.append(first)
 
     def append(self, rows: Tensor) -> None:
         """Add rows (…, n, d) after those there are."""
         end = self.length + rows.shape[-2]
-        if not self._room.numel() or end > self._room.shape[-2]:
+        if end > self._room.shape[-2]:
             shape = (*rows.shape[:-2], max(2 * end, BEFOREHAND), rows.shape[-1])
             larger = torch.empty(shape, dtype=rows.dtype, device=rows.device)
-            if self.length:
-                larger[..., : self.length, :] = self.rows
+            larger[..., : self.length, :] = self.first()
             self._room = larger
         self._room[..., self.length : end, :] = rows
         self.length = end
 
-    @property
-    def rows(self) -> Tensor:
-        """All, a view."""
-        return self.first(self.length)
-
-    def first(self, rows: int) -> Tensor:
-        """The first rows, a view."""
-        return self._room[..., :rows, :]
+    def first(self, rows: int | None = None) -> Tensor:
+        """The first rows, by default all, a view."""
+        return self._room[..., : self.length if rows is None else rows, :]
 
 
 class _Fixed:
@@ -160,9 +151,7 @@ class _Growth:
         self._mask: Mask | None = None if self._crosses else Causal()
         _check_form(first, self._crosses or goes_on(first))
         self._fit(first, 0)
-        self._query, self._key, self._sums = (
-            _Rows(one) for one in (first.query, first.key, _sums(first))
-        )
+        self._query, self._key, self._sums = map(_Rows, (first.query, first.key, _sums(first)))
         self._ids = first.ids_of_queries(0)
 
     @property
@@ -177,13 +166,9 @@ class _Growth:
         held = capture.key.shape[2] - new
         start = self._key.length - held  # above 0 where a cache forgets: it holds the last keys
         anew = held <= 0 and not self._crosses  # the text is read from its beginning again
-        if (
-            start < 0
-            or anew
-            or (start and self._crosses)
-            or capture.scale != self._about.scale
-            or not torch.equal(capture.key[:, :, :held], self._key.rows[:, :, start:])
-        ):
+        fits = start >= 0 and not anew and not (start and self._crosses)
+        fits = fits and capture.scale == self._about.scale
+        if not (fits and torch.equal(capture.key[:, :, :held], self._key.first()[:, :, start:])):
             raise broken(capture, 0)
         self._fit(capture, self.length)
         self._key.append(capture.key[:, :, held:])
@@ -195,40 +180,27 @@ class _Growth:
 
     def until(self, tokens: int) -> _Growth:
         """A copy of the first tokens."""
-        found = copy(self)
-        found._query, found._sums = (_Rows(one.first(tokens)) for one in (self._query, self._sums))
+        growth = copy(self)
+        growth._query, growth._sums = (_Rows(of.first(tokens)) for of in (self._query, self._sums))
         if not self._crosses:
-            found._key = _Rows(self._key.first(tokens))
-        found._ids = None if self._ids is None else self._ids[:tokens]
-        return found
+            growth._key = _Rows(self._key.first(tokens))
+        growth._ids = None if self._ids is None else self._ids[:tokens]
+        return growth
 
     def capture(self, tokens: int) -> Capture:
         """The first tokens as one pass."""
-        key = self._key.rows if self._crosses else self._key.first(tokens)
+        key = self._key.first() if self._crosses else self._key.first(tokens)
         ids = None if self._ids is None else self._ids[None, :tokens]
-        queries, keys = (torch.arange(size, device="cpu") for size in (tokens, key.shape[2]))
-        real = RealTokens(queries, keys, self._mask)
+        real = RealTokens.all_of(tokens, key.shape[2])._replace(mask=self._mask)
         return replace(
-            self._about,
-            pass_index=0,
-            kind="cross" if self._crosses else "causal",
-            query=self._query.first(tokens),
-            key=key,
-            tokens=[real],
-            checked=self._check,
-            ids=self._about.ids if self._crosses else ids,
-            query_ids=ids if self._crosses else None,
-            against={},
-            bias=None,
-            sums=self._sums.first(tokens)[..., 0],
-        )
+            self._about, pass_index=0, kind="cross" if self._crosses else "causal",
+            query=self._query.first(tokens), key=key, tokens=[real], checked=self._check,
+            ids=self._about.ids if self._crosses else ids, query_ids=ids if self._crosses else None,
+            against={}, bias=None, sums=self._sums.first(tokens)[..., 0],
+        )  # fmt: skip
 
     def _fit(self, capture: Capture, done: int) -> None:
-        """See that the rows of a pass have the mask of the whole; a window shows when it is full.
-
-        Raises:
-            RunError: neither causal nor a window.
-        """
+        """See that a pass has the mask of the whole; a window shows when it is full."""
         _, H, n, _ = capture.query.shape
         start = 0 if self._crosses else done + n - capture.key.shape[2]
         if not start and capture.tokens[0].mask == self._mask:
@@ -237,11 +209,10 @@ class _Growth:
 
         def is_it(guess: Mask | None) -> bool:
             for rows, allowed in allowed_rows(capture, 0):
-                table = allowed.new_zeros(*allowed.shape[:2], total)
-                table[:, :, start:] = allowed
+                table = nn.functional.pad(allowed, (start, 0))
                 here = slice(done + rows.start, done + rows.stop)
-                of = (H, total, total)
-                if not bool((table == (True if guess is None else guess.crop(of, here))).all()):
+                expected = True if guess is None else guess.crop((H, total, total), here)
+                if not bool((table == expected).all()):
                     return False
             return True
 
@@ -260,23 +231,18 @@ class _Growth:
         )
 
 
-def _part(first: Capture) -> _Fixed | _Growth:
-    is_encoder = first.kind != "cross" and side_of(first.name) == "encoder"
-    return _Fixed(first) if is_encoder else _Growth(first)
-
-
 def _check_form(capture: Capture, fits: bool = True) -> None:
-    """Refuse what cannot be appended.
-
-    Raises:
-        RunError: a batch, padding, a bias of queries and keys, or another kind of call.
-    """
-    real, (B, _, n, _) = capture.tokens[0], capture.query.shape
+    """Refuse a batch, padding, a bias of queries and keys, or another kind of call."""
+    real, sinks, (B, H, n, _) = capture.tokens[0], capture.sinks, capture.query.shape
     whole = len(real.queries) == n and len(real.keys) == capture.key.shape[2]
-    sinks = capture.sinks
+    adds_nothing = True  # a bias may be the mask again: zero wherever it lets a key be seen
+    if capture.bias is not None:
+        bias = capture.bias[0].expand(H, n, -1)
+        seen = allowed_rows(capture, 0)
+        adds_nothing = not any(bool((bias[:, rows] * allowed).any()) for rows, allowed in seen)
     rules = {
         "a batch": B == 1 and whole,
-        "positions that are a bias of queries and keys": _adds_nothing(capture),
+        "positions that are a bias of queries and keys": adds_nothing,
         "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
         "a call that is not causal": fits,
     }
@@ -287,16 +253,6 @@ def _check_form(capture: Capture, fits: bool = True) -> None:
             expected="one text that is continued, by causal attention",
             remedy="record the generation, and look at it with recording.stitched()",
         )
-
-
-def _adds_nothing(capture: Capture) -> bool:
-    """Whether a bias is zero wherever the mask lets a key be seen, so that it is the mask again."""
-    if capture.bias is None:
-        return True
-    bias = capture.bias[0].expand(capture.query.shape[1], capture.query.shape[2], -1)
-    return all(
-        not bool((bias[:, rows] * allowed).any()) for rows, allowed in allowed_rows(capture, 0)
-    )
 
 
 def _sums(capture: Capture) -> Tensor:

@@ -1,9 +1,8 @@
 """The heads of a model over many texts: each score is a mean over the queries of all of them.
 
-It is what one pass over all these queries would give, and not the mean of the texts' own means: a
-text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so that
-neither the order of the texts nor who read which changes a bit. Nothing of a text is kept but that.
-"""  # noqa: E501
+A text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so
+that neither the order of the texts nor who read which changes a bit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import TypeAlias
 from heedful.errors import RunError
 from heedful.recording.head_types import Even, ScoreTotals, over_parts
 from heedful.recording.heads import Head, heads_with, with_sure_ids
-from heedful.recording.progress import Tell
+from heedful.recording.progress import Tell, within
 from heedful.recording.proof import LAYOUTS, WORDS
 from heedful.recording.recording import Recording
 
@@ -44,19 +43,15 @@ class CallTotal:
     totals: ScoreTotals | None
 
     def plus(self, other: CallTotal) -> CallTotal:
-        """Both together.
-
-        Raises:
-            RunError: they are not of the same heads.
-        """
+        """Both together; raises a RunError where they are not of the same heads."""
         if self.heads != other.heads:
             raise RunError(
                 f"{self.name} has {len(self.heads)} heads on one text and {len(other.heads)} on "
                 "another",
                 expected="the same heads on every text",
             )
-        early = min(self, other, key=lambda one: one.first)
-        worst = min(self, other, key=lambda one: (-WORDS.index(one.proof), one.told_by))
+        early = min(self, other, key=lambda call: call.first)
+        worst = min(self, other, key=lambda call: (-WORDS.index(call.proof), call.told_by))
         return CallTotal(
             self.name, self.layer, self.heads,
             early.kind, early.pass_index, early.at, early.first,
@@ -64,10 +59,6 @@ class CallTotal:
             worst.why, worst.told_by,
             None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
         )  # fmt: skip
-
-    def known(self) -> list[Head]:
-        """Its heads, with what is known of them."""
-        return heads_with(self, self.at, {} if self.totals is None else self.totals.evidence())
 
 
 @dataclass
@@ -91,17 +82,14 @@ class HeadTotals:
     missed: dict[str, str] = field(default_factory=dict)
 
     def add(
-        self,
-        recording: Recording,
-        number: Number,
-        name: str = "",
+        self, recording: Recording, number: Number, name: str = "",
         progress: Tell = lambda share: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take in all sequences of a recording.
 
         Args:
             recording: of the same model as the others.
-            number: its own among all, by which what is told of several is told of the first.
+            number: its own among all; the first one that has a call says what it is.
             name: what it is of, for the reason why a call is refuted.
             progress: is told of the share that is done, 0 to 1.
 
@@ -115,14 +103,14 @@ class HeadTotals:
             calls = with_sure_ids(list(sequence))
             for at, call in enumerate(calls):
                 is_refuted = call.proof == "refuted"
-                own = _within(_within(progress, done, len(sequences)), at, len(calls))
-                found = None if is_refuted else over_parts(call, even, own)
+                tell = within(within(progress, done, len(sequences)), at, len(calls))
+                totals = None if is_refuted else over_parts(call, even, tell)
                 where = f" (of {name})" if name and is_refuted else ""
-                one = CallTotal(
+                total = CallTotal(
                     call.name, call.layer, call.heads, call.kind, call.pass_index, at, number,
-                    call.proof, call.layout, f"{call.why}{where}", number, found,
+                    call.proof, call.layout, f"{call.why}{where}", number, totals,
                 )  # fmt: skip
-                self._keep((call.name, seen[call.name]), one)
+                self._keep((call.name, seen[call.name]), total)
                 seen[call.name] += 1
 
     def merge(self, other: HeadTotals) -> None:
@@ -133,7 +121,12 @@ class HeadTotals:
 
     def heads(self) -> list[Head]:
         """Every head of every call; `call` is its place in a pass over one text."""
-        return [head for key in self._ordered() for head in self.calls[key].known()]
+        heads = []
+        for call in (self.calls[key] for key in self._ordered()):
+            heads += heads_with(
+                call, call.at, {} if call.totals is None else call.totals.evidence()
+            )
+        return heads
 
     def certificate(self) -> list[tuple[str, CallTotal]]:
         """Each call by its module's name; its `proof` and `why` are the worst of any recording."""
@@ -145,8 +138,3 @@ class HeadTotals:
     def _keep(self, key: tuple[str, int], call: CallTotal) -> None:
         known = self.calls.get(key)
         self.calls[key] = call if known is None else known.plus(call)
-
-
-def _within(progress: Tell, done: int, of: int) -> Tell:
-    """What is told of one of several, as told of all."""
-    return lambda share: progress((done + share) / of)

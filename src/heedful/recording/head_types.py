@@ -1,9 +1,8 @@
 """Computes the scores of heads, what chance gives in their place, and on how many queries they rest.
 
-Chance is the expectation of a score where each row keeps its weights, but shuffles its keys among
-those that the mask allows. A score that adds up weights has it from a row that spreads what it has
-evenly: so chance is the same statistic of a map of equal scores under the same mask. That depends on
-the mask alone, and is computed for one head, once for all layers that share the mask.
+Chance is the expectation of a score where each row shuffles its weights among the keys that the
+mask allows. Of a score that adds up weights it is the score of a map of equal weights under the same
+mask, which is computed for one head, once for all layers that share the mask.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from heedful.head_kinds import MEANS, REACH, SCORES
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
 from heedful.ops.exact_sums import Total
-from heedful.ops.masks import Mask
-from heedful.ops.score_tables import ALL
+from heedful.ops.score_tables import ALL, as_slice
 from heedful.ops.statistics import RowStatistic, Sink, Statistic
 from heedful.recording.call import Call
-from heedful.recording.progress import Progress, Tell
+from heedful.recording.progress import Progress, Tell, within
 
 BY_TOKENS = ("induction", "duplicate")  # scores that ask which token a key is
 STATISTICS: dict[str, Callable[[Call], RowStatistic]] = {
@@ -88,42 +86,42 @@ class Even:
     def __init__(self) -> None:
         self._known: list[_EvenRows] = []
 
-    def rows(self, call: Call, names: list[str], within: range) -> dict[str, Tensor]:
-        """Some scores of a call, were its weights even: (1 or H, N) each, at least of `within`."""
-        kept = self._kept(call, names)
-        if kept.done is None or not bool(kept.done[within.start : within.stop].all()):
-            of.gather(_even(call.causes), *kept.statistics, within=within)
-            if kept.done is None:
-                kept.done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
-            kept.done[within.start : within.stop] = True
-        return {name: one.result() for name, one in zip(names, kept.statistics, strict=True)}
+    def rows(self, call: Call, names: list[str], run: range) -> dict[str, Tensor]:
+        """Some scores of a call, were its weights even: (1 or H, N) each, at least of a run."""
+        kept, rows = self._kept(call, names), as_slice(run)
+        if not bool(kept.done[rows].all()) or not kept.is_begun:
+            of.gather(_even(call.causes), *kept.statistics, within=run)
+            kept.done[rows] = kept.is_begun = True
+        results = [statistic.result() for statistic in kept.statistics]
+        return dict(zip(names, results, strict=True))
 
     def _kept(self, call: Call, names: list[str]) -> _EvenRows:
         key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
         for kept in self._known:
-            if kept.key == key and _is_same(kept.ids, call.ids):
+            if kept.key == key and (kept.ids is call.ids or _are_equal(kept.ids, call.ids)):
                 return kept
-        made = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names])
-        self._known = [*self._known[-3:], made]  # layers have few masks in turn
-        return made
+        done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
+        even = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names], done)
+        self._known = [*self._known[-3:], even]  # layers have few masks in turn
+        return even
 
 
 @dataclass
 class _EvenRows:
-    """Statistics of one even map, and of which rows they are, (N,)."""
+    """Statistics of one even map, and whether each row, (N,), and any run of them, is gathered."""
 
     key: tuple
     ids: Tensor | None
     statistics: list[RowStatistic]
-    done: Tensor | None = None
+    done: Tensor
+    is_begun: bool = False
 
 
 class Gathering:
     """What the scores of a call's heads rest on, gathered run of rows by run of rows.
 
     Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
-    can tell, as in a text where no token comes twice, and where places count but queries and keys
-    have none in common, as in cross-attention.
+    can tell, as where no token comes twice, or where queries and keys have no places in common.
 
     Args:
         call: whose heads.
@@ -139,11 +137,11 @@ class Gathering:
         self._linear = [name for name in names if name in SCORES and name != "broad"]
         self._learned = of.LearnedSink()
 
-    def take(self, within: range, *others: Statistic) -> None:
+    def take(self, run: range, *others: Statistic) -> None:
         """Take in a run of rows; `others` are told of its blocks too."""
         statistics = (*self._statistics.values(), self._learned, *others)
-        self.call.gathered(*statistics, heads=self.heads, within=within)
-        self._even.rows(self.call, self._linear, within)
+        self.call.gathered(*statistics, heads=self.heads, within=run)
+        self._even.rows(self.call, self._linear, run)
 
     def totals(self) -> ScoreTotals:
         """Each score of each head, and entropy and distance, added up over the rows taken in."""
@@ -154,27 +152,19 @@ class Gathering:
         for name, rows in evenly.items():
             shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
             chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
-        return ScoreTotals(
-            tuple(values),
-            Total.of(torch.stack([*values.values()])),
-            tuple(chances),
-            Total.of(torch.stack([*chances.values()])),
-        )
+        of_values = Total.of(torch.stack([*values.values()]))
+        of_chance = Total.of(torch.stack([*chances.values()]))
+        return ScoreTotals(tuple(values), of_values, tuple(chances), of_chance)
 
     def found(self) -> dict[str, Evidence]:
-        """Each score of each head, and entropy and distance: their means over the rows taken in."""
+        """Their means over the rows taken in."""
         return self.totals().evidence()
 
 
 def totals(
     call: Call, even: Even | None = None, progress: Tell = lambda share: None
 ) -> ScoreTotals:
-    """Each score of each head, and entropy and distance, in one pass over every row of the map.
-
-    Args:
-        call, even: see `Gathering`.
-        progress: is told of the share that is done, 0 to 1, as the pass goes on.
-    """
+    """Each score of each head, and entropy and distance, in one pass over every row of the map."""
     gathering = Gathering(call, even)
     gathering.take(range(call.shape[1]), Progress(progress))
     return gathering.totals()
@@ -185,29 +175,19 @@ def over_parts(
 ) -> ScoreTotals:
     """The same over all parts of the call's text, such as windows."""
     parts = call.parts
-    several = []
-    for at, part in enumerate(parts):
-
-        def tell(share: float, at: int = at) -> None:
-            progress((at + share) / len(parts))
-
-        several.append(totals(part, even, tell))
-    return functools.reduce(ScoreTotals.plus, several)
+    each = (totals(part, even, within(progress, i, len(parts))) for i, part in enumerate(parts))
+    return functools.reduce(ScoreTotals.plus, each)
 
 
 def evidence(
     call: Call, even: Even | None = None, progress: Tell = lambda share: None
 ) -> dict[str, Evidence]:
-    """The means of `totals`, whose arguments it takes."""
+    """The means of `totals`."""
     return totals(call, even, progress).evidence()
 
 
 def ids_of(call: Call) -> Tensor:
-    """The tokens of the keys.
-
-    Raises:
-        RunError: a call whose tokens are not known.
-    """
+    """The tokens of the keys; raises a RunError where they are not known."""
     if call.ids is None:
         raise RunError(
             f"no tokens of {call.name}",
@@ -218,26 +198,14 @@ def ids_of(call: Call) -> Tensor:
 
 def _even(causes: Causes) -> Causes:
     """The causes of a map that spreads each row over all that the mask allows."""
-    heads = _heads_of(causes.mask, causes.shape)
-    query, key = causes.query, causes.key
-    nothing = query.new_zeros((), dtype=torch.promote_types(query.dtype, torch.float32))
-    return Causes(
-        nothing.expand(heads, query.shape[1], 1),
-        nothing.expand(1, key.shape[1], 1),
-        1.0,
-        causes.mask,
-    )
+    (_, N, M), mask, heads = causes.shape, causes.mask, 1
+    if mask is not None and N:  # a table may have rows of its own for each head
+        row = mask.crop(causes.shape, slice(0, 1))
+        heads = len(row) if row.ndim == 3 else 1
+    kind = torch.promote_types(causes.query.dtype, torch.float32)
+    nothing = causes.query.new_zeros((), dtype=kind)
+    return Causes(nothing.expand(heads, N, 1), nothing.expand(1, M, 1), 1.0, mask)
 
 
-def _heads_of(mask: Mask | None, shape: tuple[int, int, int]) -> int:
-    """How many heads a mask tells apart: all, where it is a table with one for each; else one."""
-    if mask is None or not shape[1]:
-        return 1
-    row = mask.crop(shape, slice(0, 1))
-    return len(row) if row.ndim == 3 else 1
-
-
-def _is_same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
+def _are_equal(ids: Tensor | None, others: Tensor | None) -> bool:
+    return ids is not None and others is not None and torch.equal(ids, others)

@@ -11,10 +11,11 @@ from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recording.call import Call
 from heedful.recording.head_types import Even, Evidence, over_parts
 from heedful.recording.module_names import side_of
-from heedful.recording.progress import Tell
+from heedful.recording.progress import Tell, within
+from heedful.recording.proof import Known
 
 
-class Place(Protocol):
+class Place(Known, Protocol):
     """Which heads, of what, and how much of it is certain: a call, or the same call of many texts.
 
     Each is as in `Head`; `heads` are the model's own numbers.
@@ -28,18 +29,6 @@ class Place(Protocol):
     @property
     def heads(self) -> list[int]:
         """The model's own number of each head."""
-
-    @property
-    def proof(self) -> str:
-        """How much is certain."""
-
-    @property
-    def layout(self) -> str:
-        """How its axes are known."""
-
-    @property
-    def why(self) -> str:
-        """What is not certain."""
 
 
 class Head(NamedTuple):
@@ -93,21 +82,16 @@ class Head(NamedTuple):
 def heads_of(calls: list[Call], progress: Tell | None = None) -> list[Head]:
     """The heads of calls of one sequence, call by call.
 
-    Args:
-        calls: all of a sequence, so that those of two texts are known by their cross-attention.
-        progress: is told of the share that is done, 0 to 1.
+    They are all of a sequence, so that those of two texts are known by their cross-attention;
+    `progress` is told of the share that is done, 0 to 1.
     """
-    even, found = Even(), []
+    even, heads = Even(), []
     for at, call in enumerate(with_sure_ids(calls)):
-
-        def tell(share: float, at: int = at) -> None:
-            if progress is not None:
-                progress((at + share) / len(calls))
-
         is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
+        tell = within(progress, at, len(calls))
         numbers = {} if is_refuted else over_parts(call, even, tell).evidence()
-        found += heads_with(call, at, numbers)
-    return found
+        heads += heads_with(call, at, numbers)
+    return heads
 
 
 def with_sure_ids(calls: list[Call]) -> list[Call]:
@@ -124,31 +108,19 @@ def heads_with(call: Place, at: int, numbers: dict[str, Evidence]) -> list[Head]
 
 
 def _head(call: Place, at: int, i: int, numbers: dict[str, Evidence]) -> Head:
-    means = {
-        name: _number(numbers[name].mean[i]) if name in numbers else None
-        for name in (*SCORES, *MEANS)
+    names = (*SCORES, *MEANS)
+    means = {name: _number(numbers[name].mean, i) if name in numbers else None for name in names}
+    chance = {
+        name: _number(numbers[name].chance, i) if name in numbers else None for name in SCORES
     }
-    chance, queries = {}, {}
-    for name in SCORES:
-        given = numbers.get(name)
-        of_chance = None if given is None or given.chance is None else given.chance[i]
-        chance[name] = None if of_chance is None else _number(of_chance)
-        queries[name] = 0 if given is None else int(given.queries[i])
+    queries = {name: int(numbers[name].queries[i]) if name in numbers else 0 for name in SCORES}
     return Head(
-        layer=call.layer,
-        head=call.heads[i],
+        layer=call.layer, head=call.heads[i],
         **{_field(name): number for name, number in means.items()},
         kind=kind_of({name: means[name] for name in SCORES}, chance, queries) if numbers else NONE,
-        call=at,
-        name=call.name,
-        attention=call.kind,
-        pass_index=call.pass_index,
-        proof=call.proof,
-        layout=call.layout,
-        why=call.why,
-        chance=chance,
-        queries=queries,
-    )
+        call=at, name=call.name, attention=call.kind, pass_index=call.pass_index,
+        proof=call.proof, layout=call.layout, why=call.why, chance=chance, queries=queries,
+    )  # fmt: skip
 
 
 def _field(name: str) -> str:
@@ -156,5 +128,5 @@ def _field(name: str) -> str:
     return "self_" if name == "self" else name
 
 
-def _number(value: Tensor) -> float | None:
-    return None if value.isnan() else float(value)
+def _number(values: Tensor | None, i: int) -> float | None:
+    return None if values is None or values[i].isnan() else float(values[i])

@@ -1,10 +1,9 @@
-"""Segments as they are told, by tokens or by a text that occurs, as a boolean for each token.
+"""Segments as they are given, by tokens or by a text that occurs, as a boolean for each token.
 
 Of tokens only the labels are known (`·` for a space, `##` within a word), so a text is found by its
-letters: white space, the signs that tokenizers write for it, and # count neither in the text nor in
-the labels. Where it occurs nowhere so, capitals and accents do not count either, for tokenizers
-that leave them out. A token is in the segment if the first of its letters is in the text; one of
-white space alone, if it stands between two that are.
+letters, without white space, the signs that tokenizers write for it, and #; where it occurs nowhere
+so, also without capitals and accents. A token is in the segment if the first of its letters is in
+the text; one of white space alone, if it stands between two that are.
 """
 
 from __future__ import annotations
@@ -32,32 +31,25 @@ NO_LETTER = re.compile(rf"[\s#◌{SPACES}{''.join(SIGNS.values())}]")
 HERE = 60  # letters of a text that an error repeats
 
 
-def marked(told: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
+def marked(segments: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
     """For each segment which of the tokens are in it, boolean (T,); they may overlap.
 
-    Args:
-        told: by name a slice, a range, a list of indices, a boolean for each token, or a text.
-        tokens: T.
-        labels: of the tokens; None where they are not known.
-
-    Raises:
-        ArgumentError: no tokens, an index outside, a text that occurs nowhere or several times.
+    A segment is a slice, a range, a list of indices, a boolean for each token, or a text that
+    occurs in the labels of the tokens; an ArgumentError says what is none.
 
     >>> marked({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
     {'a': tensor([ True,  True, False, False]), 'b': tensor([False,  True,  True, False])}
     """
-    if not isinstance(told, Mapping) or not all(isinstance(name, str) for name in told):
+    if not isinstance(segments, Mapping) or not all(isinstance(name, str) for name in segments):
         raise ArgumentError(
-            f"segments {reprlib.repr(told)}",
+            f"segments {reprlib.repr(segments)}",
             expected="names with their tokens",
             remedy='{"system": slice(0, 40), "question": "Where is the cat?"}',
         )
-    return {name: _one(name, where, tokens, labels) for name, where in told.items()}
+    return {name: _mark(name, where, tokens, labels) for name, where in segments.items()}
 
 
-def _one(
-    name: str, where: Index | range | str, tokens: int, labels: Sequence[str] | None
-) -> Tensor:
+def _mark(name: str, where: Any, tokens: int, labels: Sequence[str] | None) -> Tensor:
     if name in (REST, LEARNED) or not name:
         raise ArgumentError(
             f"a segment named {name!r}",
@@ -71,19 +63,18 @@ def _one(
     except ArgumentError as error:
         raise ArgumentError(f"the segment {name!r}: {error}") from error
     if not len(places):
-        what = "" if isinstance(where, list) else f": {reprlib.repr(where)}"
         raise ArgumentError(
             f"the segment {name!r} without a token",
             expected=f"one or more of the {tokens:,} tokens",
-            cause="it begins past the end, or ends where it begins or before" + what,
+            cause="it begins past the end, or ends where it begins or before: "
+            f"{reprlib.repr(where)}",
         )
-    found = torch.zeros(tokens, dtype=torch.bool, device="cpu")
-    found[places] = True
-    return found
+    mark = torch.zeros(tokens, dtype=torch.bool, device="cpu")
+    mark[places] = True
+    return mark
 
 
 def _index(where: Any) -> Index:
-    """What was told as a slice or a tensor."""
     if isinstance(where, slice | Tensor):
         return where
     try:
@@ -106,8 +97,8 @@ def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
         )
     for plainly in (True, False):
         letters, wanted = [_letters(label, plainly) for label in labels], _letters(text, plainly)
-        at = _all_of(wanted, b"".join(letters))
-        if at:
+        overlapping = re.finditer(b"(?=" + re.escape(wanted) + b")", b"".join(letters))
+        if at := [match.start() for match in overlapping if wanted]:
             break
     short = repr(text if len(text) <= HERE else text[:HERE] + "…")
     starts = [0, *accumulate(map(len, letters))]
@@ -126,7 +117,7 @@ def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
             remedy=remedy,
         )
     begin, end = at[0], at[0] + len(wanted)
-    within = [i for i, own in enumerate(letters) if own and begin <= starts[i] < end]
+    within = [i for i, label in enumerate(letters) if label and begin <= starts[i] < end]
     if not within:
         raise ArgumentError(
             f"{short} lies inside one token",
@@ -146,12 +137,3 @@ def _letters(text: str, plainly: bool) -> bytes:
         bytes([int(piece, 16)]) if i % 2 else piece.encode("utf-8", "surrogatepass")
         for i, piece in enumerate(pieces)
     )
-
-
-def _all_of(wanted: bytes, letters: bytes) -> list[int]:
-    """Where a text begins in letters, overlapping occurrences too; nowhere if it has none."""
-    found, at = [], letters.find(wanted) if wanted else -1
-    while at >= 0:
-        found.append(at)
-        at = letters.find(wanted, at + 1)
-    return found

@@ -1,7 +1,6 @@
 """How calls show themselves in a notebook: a table with a small picture of each head.
 
-What that costs has an end, in time and in bytes, whatever was recorded: of a long map a few rows
-are looked at, and what is left out is said.
+What that costs has an end, in time and in bytes: of a long map a few rows are looked at.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.ops.evenly import evenly
 from heedful.recording.call import Call
-from heedful.recording.known import guesses
+from heedful.recording.proof import guesses
 from heedful.recording.segment_table import CELL, QUIET, TABLE
 
 ROWS = 64  # calls in a table
@@ -29,17 +28,11 @@ COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "layout
 
 
 def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
-    """The calls as a table.
-
-    Args:
-        calls: of one sequence.
-        name: what they are together.
-        one: the Python that gives one of them, such as `recording[3]`.
-        notes: what else is to be said.
-    """
+    """Calls of a sequence as a table; `name` is what they are, `one` the Python that gives one."""
     shown = calls[:ROWS]
-    side = _side(sum(call.shape[0] for call in shown))
-    left, said = SCORES, [*notes, *guesses(shown)]
+    heads = sum(call.shape[0] for call in shown)
+    side = next((side for most, side in SIDES if heads <= most), 0)  # 0 where there are too many
+    left, remarks = SCORES, [*notes, *guesses(shown)]
     rows, missing, sampled = [], 0, False
     for i, call in enumerate(shown):
         cost = call.shape[0] * min(call.shape[1], side) * call.shape[2]
@@ -51,18 +44,18 @@ def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) 
         elif call.proof != "refuted" and cost:
             missing += 1
         rows.append(_row(i, call, picture))
-    said.append("a picture: queries down, keys across; the square root of the weight, 0 is dark "
+    remarks.append("a picture: queries down, keys across; the square root of the weight, 0 is dark "
                 "and 1 yellow; grey is masked")  # fmt: skip
     if sampled:
-        said.append(f"of a longer map {side} of the queries are shown, and in each cell the "
+        remarks.append(f"of a longer map {side} of the queries are shown, and in each cell the "
                     "largest weight of neighbouring keys")  # fmt: skip
     if missing:
-        said.append(f"{_many(missing, 'call')} without a picture, which would take long: "
+        remarks.append(f"{_many(missing, 'call')} without a picture, which would take long: "
                     f"{one}.plot(heads=0) draws it")  # fmt: skip
     if len(calls) > len(shown):
-        said.append(f"{_many(len(calls) - len(shown), 'call')} more: iterate, or take {one}")
+        remarks.append(f"{_many(len(calls) - len(shown), 'call')} more: iterate, or take {one}")
     if find_spec("anywidget") is None:
-        said.append("as a page in which every weight can be looked at: "
+        remarks.append("as a page in which every weight can be looked at: "
                     "pip install 'heedful[notebook]'")  # fmt: skip
     words = (call.key_tokens for call in calls if call.key_picture is None)
     tokens = next(filter(None, words), None)
@@ -72,14 +65,9 @@ def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) 
         + (f'<div style="{QUIET}">{_texts(tokens)}</div>' if tokens else "")
         + f'<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
         + "</table>"
-        + "".join(f'<div style="{QUIET}">{escape(line)}</div>' for line in said)
+        + "".join(f'<div style="{QUIET}">{escape(line)}</div>' for line in remarks)
         + "</div>"
     )
-
-
-def _side(heads: int) -> int:
-    """The side of each small picture, in pixels; 0 where there are too many."""
-    return next((side for most, side in SIDES if heads <= most), 0)
 
 
 def _many(number: int, name: str) -> str:
@@ -87,19 +75,10 @@ def _many(number: int, name: str) -> str:
 
 
 def _row(i: int, call: Call, picture: str) -> str:
-    H, N, M = call.shape
-    known = [
-        f'<span title="{escape(call.why)}">{word}</span>' for word in (call.proof, call.layout)
-    ]
-    several = f", pass {call.pass_index}" if call.pass_index else ""
-    cells = (
-        str(i),
-        escape(call.name),
-        escape(call.kind) + several,
-        f"{H:,}, {N:,} × {M:,}",
-        *known,
-        picture,
-    )
+    (H, N, M), why = call.shape, escape(call.why)
+    kind = escape(call.kind) + (f", pass {call.pass_index}" if call.pass_index else "")
+    known = [f'<span title="{why}">{word}</span>' for word in (call.proof, call.layout)]
+    cells = (str(i), escape(call.name), kind, f"{H:,}, {N:,} × {M:,}", *known, picture)
     return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
@@ -119,18 +98,14 @@ def _picture(call: Call, side: int) -> str:
         address, width, height = strip(_small(call, side), side)
     except RunError as error:  # whole rows are compared when they are computed
         return escape(str(error))
-    what = f"head{'' if call.shape[0] == 1 else 's'} {_numbers(call.heads)}"
+    heads = call.heads
+    is_run = len(heads) > 1 and heads == list(range(heads[0], heads[-1] + 1))
+    numbers = f"{heads[0]} to {heads[-1]}" if is_run else ", ".join(map(str, heads))
+    what = f"head{'' if len(heads) == 1 else 's'} {numbers}"
     return (
         f'<img src="{address}" width="{width}" height="{height}" alt="{what}" title="{what}" '
         'style="image-rendering:pixelated;max-width:none;margin:0">'
     )
-
-
-def _numbers(heads: list[int]) -> str:
-    """Neighbours as a range, others one by one."""
-    if len(heads) > 1 and heads == list(range(heads[0], heads[-1] + 1)):
-        return f"{heads[0]} to {heads[-1]}"
-    return ", ".join(map(str, heads))
 
 
 def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
@@ -142,19 +117,17 @@ def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
     rows = evenly(N, side).tolist()
     size = -(-M // side)
     if H * len(rows) * M <= AT_ONCE:
-        weights = _pooled(call.weights(queries=rows).float().cpu(), size)
+        weights = _pooled(call.weights(queries=rows), size)
     else:
-        each = [_pooled(call.weights(head, rows).float().cpu(), size) for head in call.heads]
-        weights = torch.stack(each)
+        weights = torch.stack([_pooled(call.weights(head, rows), size) for head in call.heads])
+    weights = weights.float().cpu()
     hidden = np.zeros((1, *weights.shape[1:]), bool)
     if call.causes.mask is not None:
         table = call.causes.mask.crop(call.shape, rows, device=call.causes.query.device)
         table = (table if table.ndim == 3 else table[None]).cpu()
         hidden = ~_pooled(table.to(torch.uint8), size).bool().numpy()
-    return [
-        np.ma.masked_array(weights[h].numpy(), hidden[h if len(hidden) > 1 else 0])
-        for h in range(H)
-    ]
+    tables = zip(weights.numpy(), np.broadcast_to(hidden, weights.shape), strict=True)
+    return [np.ma.masked_array(table, mask) for table, mask in tables]
 
 
 def _pooled(weights: Tensor, size: int) -> Tensor:

@@ -21,10 +21,5 @@ class computing:  # noqa: N801 (a context, read as a word)
         self.before = thread.is_on
         thread.is_on = True
 
-    def __exit__(self, *told: object) -> None:
+    def __exit__(self, *error: object) -> None:
         thread.is_on = self.before
-
-
-def is_computing() -> bool:
-    """Whether a recorder's own computation is running in this thread."""
-    return thread.is_on

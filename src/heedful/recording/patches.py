@@ -1,8 +1,7 @@
 """How a model cuts an image into patches: told by its own configuration, else by sizes.
 
-An image of h × w pixels is cut into rows × columns of patches, which are read row by row. Before
-them may stand tokens of no patch: a class token, a distillation token, registers. A `Picture` is
-such an image with its patches as the tokens of a call.
+Patches are read row by row. Before them may stand tokens of no patch: a class token, a distillation
+token, registers. A `Picture` is such an image with its patches as the tokens of a call.
 """
 
 from __future__ import annotations
@@ -73,19 +72,15 @@ class Picture:
     def __repr__(self) -> str:
         h, w = self.pixels.shape[:2]
         apart = f", {', '.join(self.before)} apart" if self.before else ""
-        assumed = f", {self.assumed}" if self.assumed else ""
-        return (
-            f"<Picture of {h} × {w} pixels, {self.rows} × {self.columns} patches{apart}{assumed}>"
-        )
+        size = f"{h} × {w} pixels, {self.rows} × {self.columns} patches"
+        return f"<Picture of {size}{apart}{f', {self.assumed}' if self.assumed else ''}>"
 
     @property
     def names(self) -> list[str]:
         """A short name for each token: its patch as "row,column", from 0; "[CLS]" and others."""
-        others = iter(self.before)
+        others, columns = iter(self.before), self.columns
         return [
-            next(others, "[none]")
-            if place < 0
-            else f"{place // self.columns},{place % self.columns}"
+            next(others, "[none]") if place < 0 else f"{place // columns},{place % columns}"
             for place in self.places.tolist()
         ]
 
@@ -94,24 +89,25 @@ class Picture:
 
         A patch that is no token of the axis, as one outside of a window, has NaN.
         """
-        found = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
+        table = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
         is_patch = self.places >= 0
-        found[..., self.places[is_patch]] = row[..., is_patch]
-        return found.unflatten(-1, (self.rows, self.columns))
+        table[..., self.places[is_patch]] = row[..., is_patch]
+        return table.unflatten(-1, (self.rows, self.columns))
 
 
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
     """How the parts of a model cut images, as its own configuration tells; deepest names first.
 
-    Configurations are transformers': `patch_size`, and a Swin block's window.
-    Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
-    is marked as assumed.
+    Configurations are transformers': `patch_size`, and a Swin block's window. Of another model a
+    convolution that steps as far as it reaches is assumed to be what cuts.
     """
-    own = {
-        one: name for one, name in parts.items() if not type(one).__module__.startswith("torch.nn.")
+    written = {
+        part: name
+        for part, name in parts.items()
+        if not type(part).__module__.startswith("torch.nn.")
     }
-    found = [*_windows(model, own), *_configured(own)] or list(_convolving(model, parts))
-    return sorted(found, key=lambda one: -len(one.module))
+    patches = [*_windows(model, written), *_configured(written)] or list(_convolving(model, parts))
+    return sorted(patches, key=lambda cut: -len(cut.module))
 
 
 def _configured(parts: Modules) -> Iterator[Patches]:
@@ -119,18 +115,15 @@ def _configured(parts: Modules) -> Iterator[Patches]:
     for module, name in parts.items():
         config: Any = getattr(module, "config", None) if _has(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
-        if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
+        # patches of sounds and of series have another configuration
+        sees = any(hasattr(config, field) for field in ("image_size", "num_channels"))
+        sees = sees or "vision" in str(getattr(config, "model_type", ""))
+        if sides is None or not sees or hasattr(config, "window_size"):
             continue
         if any(is_in(name, outer) for outer in known):
             continue
         known.append(name)
         yield Patches(plain_name(name), *sides, before=_apart(module))
-
-
-def _is_vision(config: Any) -> bool:
-    """Whether patches are of images; those of sounds and of series have another configuration."""
-    told = any(hasattr(config, name) for name in ("image_size", "num_channels"))
-    return told or "vision" in str(getattr(config, "model_type", ""))
 
 
 def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
@@ -143,7 +136,7 @@ def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
         config: Any = getattr(module, "config", None) or getattr(model, "config", None)
         image = _sides(getattr(config, "image_size", None))
         stage, sizes = _sides(module.input_resolution), (module.window_size, module.shift_size)
-        if image is not None and stage is not None and all(isinstance(one, int) for one in sizes):
+        if image is not None and stage is not None and all(isinstance(n, int) for n in sizes):
             sides = image[0] // stage[0], image[1] // stage[1]
             yield Patches(plain_name(name), *sides, (), *sizes)
 
@@ -174,17 +167,17 @@ def _apart(module: nn.Module) -> tuple[str, ...]:
         last = name.rpartition(".")[2]
         if last in APART:
             counts[last] = parameter.numel() // parameter.shape[-1]
-    found = []
-    for last, label in APART.items():
-        for n in range(counts.get(last, 0)):
-            found.append(f"{label} {n + 1}]" if label == "[REG" else label)
-    return tuple(found)
+    return tuple(
+        f"{label} {n + 1}]" if label == "[REG" else label
+        for last, label in APART.items()
+        for n in range(counts.get(last, 0))
+    )
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
     """Height and width, of one number or two."""
     sides = size if isinstance(size, tuple | list) else (size, size)
-    if len(sides) != 2 or not all(isinstance(one, int) and one > 0 for one in sides):
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
         return None
     return int(sides[0]), int(sides[1])
 
@@ -192,10 +185,8 @@ def _sides(size: Any) -> tuple[int, int] | None:
 def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> Patches | None:
     """Square patches that cover an image and are as many as some tokens, but for a few before them.
 
-    Where none do so without a rest, those of a network that halves an image several times: the
-    last row and column may reach outside of it.
-
-    `apart` is how many stand before them, where that is told.
+    Where none do so without a rest, those of a network that halves an image several times: the last
+    row and column may reach outside of it. `apart` is how many stand before them, where known.
 
     >>> inferred(197, 224, 224)
     Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')
@@ -220,10 +211,7 @@ def numbered(apart: int) -> tuple[str, ...]:
 def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Tensor:
     """For each token of an axis, the number of its patch, row by row; −1 for one that is none.
 
-    Args:
-        patches: how the image is cut.
-        rows, columns: of patches.
-        window: of attention within windows, the number of the window.
+    `window` is the number of the window, of attention within windows.
     """
     if not patches.window:
         apart = torch.full((len(patches.before),), -1, device="cpu")

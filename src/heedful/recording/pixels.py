@@ -37,9 +37,9 @@ def pixels_of(given: Any, normalised: Normalised | None = None) -> Pixels:
 
     Args:
         given: a path, a PIL image, an array (h, w, 3) or (h, w), uint8 or 0 to 1, or a tensor
-            (3, h, w) or (1, h, w). A tensor of other values is what a model was given.
-        normalised: of such a tensor, how it was made of values from 0 to 1. Without it the values
-            are stretched from the smallest to the largest, which is said.
+            (3, h, w) or (1, h, w).
+        normalised: how a tensor of other values was made of values from 0 to 1. Without it they are
+            stretched from the smallest to the largest, which `assumed` says.
 
     Raises:
         ArgumentError: none of these, no file, a file that is no image, no pixels, numbers that are
@@ -56,7 +56,10 @@ def pixels_of(given: Any, normalised: Normalised | None = None) -> Pixels:
         table = given.detach().cpu()
         channels = table.movedim(0, -1) if table.ndim == 3 else table
     elif isinstance(given, np.ndarray):
-        channels = _tensor(given)
+        try:
+            channels = torch.from_numpy(np.array(given))  # it may change later, or be read-only
+        except TypeError as error:
+            raise ArgumentError(f"an image of {given.dtype}", expected="numbers") from error
         channels = channels[..., None] if channels.ndim == 2 else channels
     else:
         raise ArgumentError(f"an image of type {type(given).__name__}", expected=FORMS)
@@ -94,15 +97,6 @@ def _eight_bits(image: Any) -> Any:
 
         image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
     return image.convert("RGB")
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    try:
-        return torch.from_numpy(
-            np.array(array)
-        )  # a copy: what is given may change, or be read-only
-    except TypeError as error:
-        raise ArgumentError(f"an image of {array.dtype}", expected="numbers") from error
 
 
 def _checked(channels: Tensor, given: Any) -> Tensor:

@@ -11,12 +11,15 @@ from heedful.ops.statistics import Statistic
 Tell: TypeAlias = Callable[[float], None]
 
 
+def within(tell: Tell | None, at: int, of: int) -> Tell:
+    """Tells the share of one of several, from 0, as a share of all."""
+    return lambda share: None if tell is None else tell((at + share) / of)
+
+
 class Progress(Statistic):
     """A statistic that gathers nothing, but tells after each block the share of rows done, 0–1.
 
-    Args:
-        tell: is told.
-        queries: how many there are to go through; default all of the map.
+    `queries` is how many there are to go through; default all of the map.
     """
 
     def __init__(self, tell: Tell, queries: int | None = None) -> None:

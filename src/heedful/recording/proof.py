@@ -1,4 +1,4 @@
-"""Says how much of a call is certain: its numbers, and what its axes are of.
+"""How much of a call is certain: its numbers, and what its axes are of; and the same in words.
 
 Weights times values are the same when texts and heads change places, so that one fact does not
 follow from the other: `proof` is of the numbers, `layout` of the axes.
@@ -7,7 +7,9 @@ follow from the other: `proof` is of the numbers, `layout` of the axes.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
 
 from heedful.recording.certificate import Check
 
@@ -41,9 +43,7 @@ class Layout(NamedTuple):
 def proof_of(check: Check, against: str = "") -> Proof:
     """The proof of a call.
 
-    Args:
-        check: the check of its numbers.
-        against: what was found to be wrong since.
+    `against` is what was found to be wrong with it since the check.
 
     >>> proof_of(Check(1e-7, 2e-5, 8))
     Proof(word='proved', why='')
@@ -61,3 +61,54 @@ def proof_of(check: Check, against: str = "") -> Proof:
     if not check.rows:
         return Proof("unproved", f"not compared: {check.why}")
     return Proof("proved", "")
+
+
+class Known(Protocol):
+    """A call, or the same call of many texts; `Call` says what the three are."""
+
+    @property
+    def proof(self) -> str:
+        """Whether the numbers are those of the model."""
+
+    @property
+    def layout(self) -> str:
+        """How the axes are known."""
+
+    @property
+    def why(self) -> str:
+        """What is not certain."""
+
+
+def in_words(calls: Collection[Known]) -> str:
+    """What proves calls, and how their axes are known: `proof: 2 proved; layout: told`."""
+    proofs, layouts = (call.proof for call in calls), (call.layout for call in calls)
+    return f"proof: {counted(proofs)}; layout: {counted(layouts)}"
+
+
+def counted(words: Iterable[str]) -> str:
+    """One word that all have, or how many have each.
+
+    >>> counted(["told", "usual", "told"]), counted(["told", "told"])
+    ('2 told, 1 usual', 'told')
+    """
+    numbers = Counter(words)
+    if len(numbers) == 1:
+        return next(iter(numbers))
+    return ", ".join(f"{number:,} {word}" for word, number in numbers.items())
+
+
+def guesses(calls: Collection[Known]) -> list[str]:
+    """Warnings of layouts that are guessed, each reason once, with how many calls it is of."""
+    whys = Counter(call.why for call in calls if call.layout == "guessed")
+    return [f"warning: guessed layout{_of(number, calls)}: {why}" for why, number in whys.items()]
+
+
+def unproved(calls: Collection[Known]) -> list[str]:
+    """What is missing to the proof of calls, as `guesses`, of which these are not."""
+    whys = Counter((call.proof, call.why) for call in calls
+                   if call.layout != "guessed" and call.why)  # fmt: skip
+    return [f"{word}{_of(number, calls)}: {why}" for (word, why), number in whys.items()]
+
+
+def _of(number: int, calls: Collection[Known]) -> str:
+    return "" if number == len(calls) else f" ({number:,} of {len(calls):,} calls)"

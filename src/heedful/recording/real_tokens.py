@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Mask
-from heedful.ops.score_tables import Index
 
 
 class RealTokens(NamedTuple):
@@ -27,10 +26,6 @@ class RealTokens(NamedTuple):
     def all_of(cls, queries: int, keys: int) -> RealTokens:
         """All of so many queries and keys, without a mask."""
         return cls(torch.arange(queries, device="cpu"), torch.arange(keys, device="cpu"))
-
-    def of_heads(self, heads: Index) -> RealTokens:
-        """The same with the mask of some heads."""
-        return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
 
 
 def distinct(several: Sequence[RealTokens]) -> list[RealTokens]:

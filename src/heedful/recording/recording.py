@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from heedful.recording import file, generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
-from heedful.recording.checks import path_of, texts_of, whole
+from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images, with_images
 from heedful.recording.progress import Tell
 from heedful.recording.proof import LAYOUTS, proof_of
 from heedful.recording.sequence import Sequence, Sequences, call_of, has_part
 from heedful.recording.spill import Spill
-from heedful.recording.texts import Texts, check_texts, learn
+from heedful.recording.texts import Texts, check_texts
 from heedful.token_names import Naming
 
 
@@ -34,14 +35,9 @@ class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
     def __init__(
-        self,
-        captures: list[Capture] | None = None,
-        *,
-        budget: int | None = None,
-        naming: Naming | None = None,
-        texts: Texts | None = None,
-        images: Images | None = None,
-    ) -> None:
+        self, captures: list[Capture] | None = None, *, budget: int | None = None,
+        naming: Naming | None = None, texts: Texts | None = None, images: Images | None = None,
+    ) -> None:  # fmt: skip
         self._settled = [] if captures is None else captures
         self._pending: list[Any] = []  # what was seen, and is no `Capture` yet
         super().__init__(self._settled, 0, texts or Texts(naming=naming), images)
@@ -67,7 +63,6 @@ class Recording(Sequence):
     @tokens.setter
     def tokens(self, texts: list[list[str]] | None) -> None:
         self._texts.read = self._checked(texts, False)
-        self._calls.clear()
 
     @property
     def target_tokens(self) -> list[list[str]] | None:
@@ -77,7 +72,6 @@ class Recording(Sequence):
     @target_tokens.setter
     def target_tokens(self, texts: list[list[str]] | None) -> None:
         self._texts.written = self._checked(texts, True)
-        self._calls.clear()
 
     @property
     def images(self) -> list[Tensor] | None:
@@ -85,13 +79,9 @@ class Recording(Sequence):
         return self._images.pixels or None
 
     def set_images(
-        self,
-        images: list[Any],
-        *,
-        patches: tuple[int, int] | None = None,
-        before: int | Iterable[str] | None = None,
-        processor: Any = None,
-    ) -> None:
+        self, images: list[Any], *, patches: tuple[int, int] | None = None,
+        before: int | Iterable[str] | None = None, processor: Any = None,
+    ) -> None:  # fmt: skip
         """Lay images under the calls that attend over them: `call.key_picture`, `query_picture`.
 
         Args:
@@ -107,36 +97,33 @@ class Recording(Sequence):
         Raises:
             ArgumentError: what is no image, another number of them, or a grid that fits no call.
         """
+
+        def calls_with(images: Images) -> list[Call]:
+            return list(Sequence(self._captures, 0, self._texts, images))
+
         names = before if before is None or isinstance(before, int) else list(before)
-        of = with_images(images, self._images, self._of_images, patches, names, processor)
-        self._images = of
+        known = self._images
+        self._images = with_images(images, known, calls_with, patches, names, processor)
         self._calls.clear()
 
-    def _of_images(self, images: Images) -> list[Call]:
-        """The calls of the first sequence of each, as they are with some images."""
-        return list(Sequence(self._captures, 0, self._texts, images))
-
-    def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
-        found = texts_of(texts)
-        check_texts(found, self._captures, writes)
-        return found
+    def _checked(self, tokens: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
+        texts = texts_of(tokens)
+        check_texts(texts, self._captures, writes)
+        self._calls.clear()
+        return texts
 
     def _known(self, writes: bool) -> list[list[str]] | None:
-        given = self._texts.side(writes)
-        if given is not None:
-            return given
-        found = [one._text(writes) for one in self.sequences]
-        return [text or [] for text in found] if any(found) else None
+        texts = self._texts.side(writes)
+        if texts is not None:
+            return texts
+        names = [sequence._text(writes) for sequence in self.sequences]
+        return [text or [] for text in names] if any(names) else None
 
     @property
     def missed(self) -> dict[str, str]:
         """Modules whose attention was not recorded, and why."""
         self._settle()
         return self._missed
-
-    @missed.setter
-    def missed(self, missed: dict[str, str]) -> None:
-        self._missed = missed
 
     @property
     def _own(self) -> list[Capture]:
@@ -181,29 +168,20 @@ class Recording(Sequence):
     def insert(self, capture: Capture) -> None:
         """Add a call that was missed, in the order in which it ran."""
         self._captures.append(capture)
-        self._captures.sort(key=lambda one: one.index)
+        self._captures.sort(key=lambda kept: kept.index)
         self._missed.pop(capture.name, None)
 
     def replace(self, capture: Capture, by: Capture) -> None:
         """Put another form of a call in its place."""
-        place = next(at for at, one in enumerate(self._captures) if one is capture)
+        place = next(at for at, kept in enumerate(self._captures) if kept is capture)
         self._captures[place] = by
 
     def taken(self) -> list[Capture]:
         """What was recorded since this was last asked, which is then kept here no longer."""
-        found = list(self._captures)
-        self._captures.clear()
-        self._held.clear()
-        self._calls.clear()
-        return found
-
-    def name_tokens(self) -> None:
-        """Give every id that was recorded its name, where a tokenizer was given.
-
-        Raises:
-            ArgumentError: the tokenizer gave something else than a name for each.
-        """
-        learn(self._texts, self._captures)
+        captures = list(self._captures)
+        for kept in (self._captures, self._held, self._calls):
+            kept.clear()
+        return captures
 
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
@@ -211,10 +189,10 @@ class Recording(Sequence):
             self._missed[name] = reason = _reason(error)
             self.warn(f"attention of {name} was not recorded: {reason}")
 
-    def warn(self, told: str) -> None:
+    def warn(self, message: str) -> None:
         """Warn of what the user's own line has done, or of what its model did there."""
         with suppress(UserWarning):  # where warnings are errors, the model still goes on
-            warnings.warn(told, stacklevel=_users_line())
+            warnings.warn(message, stacklevel=_users_line())
 
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
@@ -269,9 +247,10 @@ class Recording(Sequence):
         Which rows of queries and keys change with a text are its rows; and those that change with a
         token at the inputs of the module that attends are that token's. In evaluation mode, without
         gradients; modes, buffers and random states of the model are put back. A call whose axes
-        turn out to be others is arranged anew; one for which no arrangement fits is refuted: its
-        weights raise. Of several passes the first is probed. Where the model's kernel gave the
-        log-sum-exp of the rows, every row of every pass is compared with it.
+        turn out to be others is arranged anew; what is not settled is "guessed", and says why. A
+        sequence of a told call that changes with another text is refuted: its weights raise. Of
+        several passes the first is probed. Where the model's kernel gave the log-sum-exp of the
+        rows, every row of every pass is compared with it.
 
         Args:
             model: that was recorded.
@@ -287,23 +266,30 @@ class Recording(Sequence):
                 than was recorded.
             RunError: nothing was recorded.
         """
+        if not (self._captures or self.missed):
+            raise nothing_recorded()
         self.probe(self, model, inputs, progress)
-        for one in self._captures:
-            for text in one.own_texts:
-                for part in range(one.parts):
-                    call_of(one, text, part).compare_rows()
+        for capture in self._captures:
+            for text, part in product(capture.own_texts, range(capture.parts)):
+                call_of(capture, text, part).compare_rows()
         self._hold(self._captures)  # calls may have turned out to be of another text
-        counts = Counter(one.layout.word for one in self._captures)
-        refuted = sum(check.proof == "refuted" for _, check in self.certificate())
-        found = {word: counts[word] for word in LAYOUTS if counts[word]}
-        return {**found, "refuted": refuted} if refuted else found
+        counts = Counter(capture.layout.word for capture in self._captures)
+        counts["refuted"] = sum(check.proof == "refuted" for _, check in self.certificate())
+        return {word: counts[word] for word in (*LAYOUTS, "refuted") if counts[word]}
 
     def certificate(self) -> list[tuple[str, Check]]:
         """For each call, how far recomputed rows were from the model's own, and what is proved.
 
         Of a batch of which some sequence is refuted, the call is.
         """
-        return [(one.name, _certified(one)) for one in self._captures]
+        checks = []
+        for capture in self._captures:
+            word, why = proof_of(capture.check, next(iter(capture.against.values()), ""))
+            layout, guess = capture.layout
+            why = "; ".join(filter(None, (why, guess)))
+            check = replace(capture.check, proof=word, layout=layout, why=why)
+            checks.append((capture.name, check))
+        return checks
 
 
 def _reason(error: Exception) -> str:
@@ -316,19 +302,10 @@ def _reason(error: Exception) -> str:
 def _users_line() -> int:
     """The `stacklevel` of the line that a warning is about: the first outside these libraries."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+    libraries = ("heedful", "torch", "transformers", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in libraries:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _is_library(module: str) -> bool:
-    return module.split(".")[0] in ("heedful", "torch", "transformers", "contextlib")
-
-
-def _certified(capture: Capture) -> Check:
-    against = next(iter(capture.against.values()), "")
-    word, why = proof_of(capture.check, against)
-    return replace(capture.check, proof=word, why=why)
 
 
 def _not_recorded(*given: Any) -> Any:
@@ -347,7 +324,7 @@ def load(path: str | Path) -> Recording:
     """
     captures, texts, missed, images = file.load(path_of(path))
     recording = Recording(captures, texts=texts, images=images)
-    recording.missed |= missed
+    recording.missed.update(missed)
     return recording
 
 
@@ -369,13 +346,12 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
     """
     if not isinstance(attentions, Iterable):
         raise _no_map(attentions, "of all layers")
-    return Recording([_of_map(map_, layer) for layer, map_ in enumerate(attentions)])
-
-
-def _of_map(map_: Tensor, layer: int) -> Capture:
-    if not isinstance(map_, Tensor) or map_.ndim != 4:
-        raise _no_map(map_, f"of layer {layer}")
-    return capture_of_weights(map_, f"layer {layer}", layer, layer)
+    captures = []
+    for layer, map_ in enumerate(attentions):
+        if not isinstance(map_, Tensor) or map_.ndim != 4:
+            raise _no_map(map_, f"of layer {layer}")
+        captures.append(capture_of_weights(map_, f"layer {layer}", layer, layer))
+    return Recording(captures)
 
 
 def _no_map(came: Any, of: str) -> ArgumentError:

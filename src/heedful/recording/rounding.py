@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,18 +11,10 @@ from heedful.ops.causes import Causes
 from heedful.ops.score_tables import ALL
 
 # The worst difference that rounding explains, in units of what a head's values let it differ by
-TOLERANCE = {
-    torch.float64: 1e-10,
-    torch.float32: 2e-5,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # What torch may be set to round products of float32 to; TF32 has as many bits as float16, and no
 # CPU computes in it
-NARROWED = {
-    "cuda": {"tf32": torch.float16},
-    "cpu": {"bf16": torch.bfloat16},
-}
+NARROWED = {"cuda": {"tf32": torch.float16}, "cpu": {"bf16": torch.bfloat16}}
 
 # What rounding may change of a mean of values, in units of its type's last bit: in the output's own
 # type, and in the type in which kernels add it up
@@ -58,14 +49,8 @@ def rounding_of_sums(
     Scores are products of d numbers, which two programs add up in two orders: each is off by a few
     bits of |query| · |key|, however small the score itself is.
 
-    Args:
-        of: what is kept.
-        sums: (H, n), the log-sum-exps.
-        rows: which they are.
-        narrowed: whether torch may round products now, as it is set to.
-
-    Returns:
-        (H, n), NaN where the sum, the query or the scale is no number.
+    `narrowed` says whether torch may round products now, as it is set to. NaN where the sum (H, n),
+    the query or the scale is no number.
     """
     kind, precise = of.query.dtype, of.in_precision()
     exact = precise.query.dtype
@@ -84,15 +69,9 @@ def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
     """The type to which torch is set to round products of a type now."""
     if kind != torch.float32:
         return kind
-    products, narrowed = _products(device)
-    precision = getattr(products, "fp32_precision", None)
-    if precision is None and "tf32" in narrowed and torch.backends.cuda.matmul.allow_tf32:
-        precision = "tf32"
-    return narrowed.get(str(precision), kind)
-
-
-@functools.cache  # each call of a model asks
-def _products(device: torch.device) -> tuple[Any, dict[str, torch.dtype]]:
-    """What knows how torch is set to round products on a device, and the types it may round to."""
     backend = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device.type)
-    return getattr(backend, "matmul", None), NARROWED.get(device.type, {})  # CPU: from torch 2.9 on
+    products = getattr(backend, "matmul", None)  # of a CPU from torch 2.9 on
+    precision = getattr(products, "fp32_precision", None)
+    if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        precision = "tf32"
+    return NARROWED.get(device.type, {}).get(str(precision), kind)

@@ -1,7 +1,7 @@
 """The log-sum-exp of each row of a call: the kernel's own, or what was computed since, once.
 
-What is known is compared with what is computed later, so that a fault in a row that no sample saw
-is found as soon as anybody looks at that row whole.
+What is known is compared with what is computed later: a fault in a row that no sample saw is found
+as soon as anybody looks at that row whole.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ class Fault(NamedTuple):
 class RowSums:
     """The log-sum-exps of one sequence, without its padding.
 
-    table: (H, N) of the whole call, NaN where one is not known yet; it is written into.
-    queries: the indices of the queries that are real.
+    table: (H, N) of the whole call, NaN where unknown; it is written into. queries: the real ones.
     """
 
     table: Tensor
@@ -48,19 +47,15 @@ class RowSums:
         return None if bool(sums.isnan().any()) else sums
 
     def meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> Fault | None:
-        """Compare what was computed with what is known, and keep what was not.
+        """Compare what was computed of some rows with what is known, and keep what was not.
 
-        Args:
-            of: what the rows of these heads were computed from.
-            heads, rows: which they are.
-            found: (h, n), their log-sum-exp; −inf where a row may attend to nothing, NaN where
-                it is no number: of a row of which nothing is known, it stays unknown.
-
-        Returns:
-            the row that differs most beyond rounding; None where none does.
+        `found` (h, n), their log-sum-exp, was computed from `of`, the causes of these heads: −inf
+        where a row may attend to nothing; NaN stays unknown. Returns the row that differs most
+        beyond rounding; None where none does.
         """
         known = self.of(heads, rows)
-        self._keep(heads, rows, torch.where(known.isnan(), found.to(known), known))
+        sums = torch.where(known.isnan(), found.to(known), known)
+        self.table[heads].index_copy_(1, self.queries[rows].to(sums.device), sums)
         if not of.shape[2]:
             return None
         off = (found - known).abs()
@@ -78,9 +73,6 @@ class RowSums:
         """(h, n), NaN where one is not known."""
         return self.table[heads][:, self.queries[rows]]
 
-    def _keep(self, heads: slice, rows: Tensor | slice, sums: Tensor) -> None:
-        self.table[heads].index_copy_(1, self.queries[rows].to(sums.device), sums)
-
 
 @torch.inference_mode(False)  # which would keep anybody from writing into them later
 def unknown(query: Tensor) -> Tensor:
@@ -90,12 +82,12 @@ def unknown(query: Tensor) -> Tensor:
 
 
 @torch.inference_mode(False)
-def told(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
-    """What a kernel said, (B, H, N), in the words of a table.
+def sums_of_kernel(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
+    """The log-sum-exps (B, H, N) that a kernel gave, NaN where these say nothing.
 
-    Of a row that sees nothing it says 0, and gives the output 0; so it does of a row with one key
+    Of a row that sees nothing a kernel gives 0, and the output 0; so it does of a row with one key
     whose score and value are 0. Of these, and of rows whose keys are all hidden by the lowest
-    number of the queries' type, it tells nothing: NaN.
+    number of the queries' type, nothing is known.
     """
     hidden = max(HIDDEN, torch.finfo(query.dtype).min) / 2
     sums = sums.masked_fill((sums < hidden) | sums.isinf(), torch.nan)

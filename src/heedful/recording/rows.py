@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,26 +17,48 @@ from heedful.ops.cells import by_rows, weights
 from heedful.ops.score_tables import ALL, Index, as_slice, indices
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import Top
+from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
 from heedful.recording.checks import whole
+from heedful.recording.patches import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout, Proof, proof_of
 from heedful.recording.row_sums import RowSums
 
 
+@dataclass
 class Rows:
     """What a call can be asked of its rows, by its causes; `Call` says what each field is."""
 
     name: str
+    layer: int | None
+    pass_index: int
+    kind: str
     causes: Causes
     check: Check
-    layout_of_axes: Layout
-    sums: RowSums
-    row: int
-    refutations: dict[int, str]
-    chosen: list[int] | None
-    map_: Tensor | None
-    intact: Callable[[], None] | None
+    index: int = 0
+    layout_of_axes: Layout = TOLD
+    sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
+    refutations: dict[int, str] = field(default_factory=dict, repr=False)
+    row: int = 0
+    sequence: int = 0
+    part: int = 0
+    batch: int = 1
+    map_: Tensor | None = field(default=None, repr=False)
+    of_parts: Callable[[], list[Any]] | None = field(default=None, repr=False, compare=False)
+    value: Tensor | None = None
+    ids: Tensor | None = None
+    query_ids: Tensor | None = None
+    key_tokens: list[str] | None = None
+    query_tokens: list[str] | None = None
+    key_picture: Picture | None = None
+    query_picture: Picture | None = None
+    unknown: int | None = None
+    door: str = ""
+    chosen: list[int] | None = None
+    intact: Callable[[], None] | None = field(default=None, repr=False)
+    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def proof(self) -> str:
@@ -76,10 +99,7 @@ class Rows:
     ) -> list[Any]:
         """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
 
-        Args:
-            statistics: fresh ones of `heedful.ops.statistics`.
-            heads: of which heads, by their places in this call.
-            within: of which queries, a range; default all.
+        `heads` are places in this call, `within` a range of queries; default all.
 
         Raises:
             RunError: the call is refuted, or is so by what was found.
@@ -87,10 +107,10 @@ class Rows:
         causes = self._causes_of(heads)
         rows = ALL if within is None else as_slice(within)
         is_known = self.sums.known(heads, rows) is not None
-        own = of.LogSumExp(exact=not is_known)  # what is only compared may be off, and is mended
-        *found, sums = of.gather(causes, *statistics, own, within=within)
+        log_sums = of.LogSumExp(exact=not is_known)  # else mended where it is off
+        *results, sums = of.gather(causes, *statistics, log_sums, within=within)
         self._meet(causes, heads, rows, sums[:, rows])
-        return found
+        return results
 
     def knows(self, head: int, queries: range) -> bool:
         """Whether the log-sum-exps of some rows are known: then a cell of theirs costs itself."""
@@ -109,21 +129,21 @@ class Rows:
         if known is not None:
             return weights(causes, heads, rows, columns, known)
         of = causes.of_heads(heads)
-        part, found = by_rows(of.in_precision(), rows, columns)
-        self._meet(of, heads, rows, found)
-        return part
+        cells, sums = by_rows(of.in_precision(), rows, columns)
+        self._meet(of, heads, rows, sums)
+        return cells
 
     def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
         """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
         self.checked()
         known = self.sums.known(heads, as_slice(rows))
         if known is None:
-            told = [] if progress is None else [Progress(progress, len(rows))]
-            self.gathered(*told, heads=heads, within=rows)
+            tell = Progress(progress or (lambda share: None), len(rows))
+            self.gathered(tell, heads=heads, within=rows)
         return self.sums.of(heads, as_slice(rows))
 
     def compare_rows(self) -> None:
-        """Compare the log-sum-exp of every row with what the model's kernel had, if it told any.
+        """Compare the log-sum-exp of every row with what the model's kernel had, if it gave any.
 
         It says in `proof` and `why` what came of it.
         """
@@ -133,21 +153,21 @@ class Rows:
 
     def _found(self, head: int | None, statistic: Statistic) -> Any:
         """What one statistic finds of one head, or of all."""
-        [found] = self.gathered(statistic, heads=self._heads(head))
+        [result] = self.gathered(statistic, heads=self._heads(head))
         if head is None:
-            return found
-        return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
+            return result
+        return Top(*(part[0] for part in result)) if isinstance(result, Top) else result[0]
 
     def _causes_of(self, heads: slice) -> Causes:
         causes = self.checked()
         return causes if heads == ALL else causes.of_heads(heads)
 
-    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
-        fault = self.sums.meet(of, heads, rows, found)
+    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, sums: Tensor) -> None:
+        fault = self.sums.meet(of, heads, rows, sums)
         if fault is not None:  # unless the sum of a long row lost digits
             every = torch.arange(self.shape[1], device="cpu")[rows]
-            _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
-            fault = self.sums.meet(of, heads, rows, found)
+            _, sums = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
+            fault = self.sums.meet(of, heads, rows, sums)
         if fault is not None:
             self.refutations[self.row] = (
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "

@@ -79,7 +79,7 @@ class Segments(list[SegmentShare]):
         return text(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same table."""
+        """The same table in a notebook."""
         return html(self)
 
     @property
@@ -95,13 +95,11 @@ class Segments(list[SegmentShare]):
             together.setdefault(key, []).append(row)
         rows = [
             of[0]._replace(
-                head=None,
-                share=_mean([row.share for row in of]),
-                chance=_mean([row.chance for row in of]),
-                queries=max(row.queries for row in of),
+                head=None, share=_mean(row.share for row in of),
+                chance=_mean(row.chance for row in of), queries=max(row.queries for row in of),
             )
             for of in together.values()
-        ]
+        ]  # fmt: skip
         return Segments(rows, self.left_out)
 
     def as_data(self) -> list[dict[str, Any]]:
@@ -136,13 +134,11 @@ def cells(rows: Rows) -> Cells:
         place = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
         groups.setdefault(place, {})[row.to] = row
     firsts = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
-    where = _where(firsts)
-    shares = [[_share(group.get(name)) for name in to] for group in groups.values()]
-    lines = [
-        [*place, *own, f"{row.queries:,}"]
-        for place, own, (_, row) in zip(zip(*where.values(), strict=True), shares, firsts,
-                                        strict=True)
-    ]  # fmt: skip
+    where, lines = _where(firsts), []
+    for i, group in enumerate(groups.values()):
+        words = [column[i] for column in where.values()]
+        shares = [_share(group.get(name)) for name in to]
+        lines.append([*words, *shares, f"{firsts[i][1].queries:,}"])
     titles = [*where, *to, "queries"]
     return Cells(titles, lines, _chance(rows, to, len(where)), range(len(where), len(titles)))
 
@@ -151,17 +147,20 @@ def listed(rows: Rows) -> Cells:
     """A line for each share, with chance, the number of queries, and that of keys."""
     where = _where(rows)
     lines = [
-        [*place, row.to, _share(row), _number(row.chance), f"{row.queries:,}", f"{row.keys:,}"]
-        for place, (_, row) in zip(zip(*where.values(), strict=True), rows, strict=True)
-    ]
+        [*(column[i] for column in where.values()),
+         row.to, _share(row), _number(row.chance), f"{row.queries:,}", f"{row.keys:,}"]
+        for i, (_, row) in enumerate(rows)
+    ]  # fmt: skip
     titles = [*where, "to", "share", "chance", "queries", "keys"]
     return Cells(titles, lines, [], range(len(where) + 1, len(titles)))
 
 
 def _where(rows: Rows) -> dict[str, list[str]]:
     """Which head and segment each line is of, and what else tells lines apart."""
+    layers = [NOTHING if row.layer is None else str(row.layer) for _, row in rows]
+    heads = ["" if row.head is None else f".{row.head}" for _, row in rows]
     parts = {
-        "head": [_head(row) for _, row in rows],
+        "head": [layer + head for layer, head in zip(layers, heads, strict=True)],
         "seq": [str(batch) for batch, _ in rows],
         "call": [str(row.call) for _, row in rows],
         "map": [row.attention for _, row in rows],
@@ -169,35 +168,31 @@ def _where(rows: Rows) -> dict[str, list[str]]:
         "layout": [row.layout for _, row in rows],
         "from": [row.from_ for _, row in rows],
     }
-    heads = {(batch, row.call, row.head) for batch, row in rows}
-    named = {(batch, row.attention, row.layer, row.head) for batch, row in rows}
-    if len(named) == len(heads):
+    by_call = {(batch, row.call, row.head) for batch, row in rows}
+    by_layer = {(batch, row.attention, row.layer, row.head) for batch, row in rows}
+    if len(by_layer) == len(by_call):
         del parts["call"]  # the others say it already
-    found = {name: own for name, own in parts.items()
-             if name in ("head", "from") or len(set(own)) > 1}  # fmt: skip
-    if rows and rows[0][1].head is None:
-        return {("layer" if name == "head" else name): own for name, own in found.items()}
-    return found
+    first = "layer" if rows and rows[0][1].head is None else "head"
+    return {
+        first if name == "head" else name: words
+        for name, words in parts.items()
+        if name in ("head", "from") or len(set(words)) > 1
+    }
 
 
 def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
     """A line for each segment that reads: what chance gives, where all heads agree."""
     known: dict[str, dict[str, set[str]]] = {}
     for _, row in rows:
-        of_one = known.setdefault(row.from_, {name: set() for name in to})
+        by_name = known.setdefault(row.from_, {name: set() for name in to})
         if row.chance is not None:
-            of_one[row.to].add(_number(row.chance))
-    found = []
-    for one, by_name in known.items():
-        own = [words.pop() if len(words) == 1 else "" for words in by_name.values()]
-        if any(own):
-            found.append(["chance", *[""] * (before - 2), one, *own, ""])
-    return found
-
-
-def _head(row: SegmentShare) -> str:
-    layer = NOTHING if row.layer is None else str(row.layer)
-    return layer if row.head is None else f"{layer}.{row.head}"
+            by_name[row.to].add(_number(row.chance))
+    lines = []
+    for reader, by_name in known.items():
+        words = [several.pop() if len(several) == 1 else "" for several in by_name.values()]
+        if any(words):
+            lines.append(["chance", *[""] * (before - 2), reader, *words, ""])
+    return lines
 
 
 def _share(row: SegmentShare | None) -> str:
@@ -211,51 +206,46 @@ def _number(number: float | None) -> str:
     return NOTHING if number is None else f"{number:.2f}"
 
 
-def text(found: Segments) -> str:
+def text(shares: Segments) -> str:
     """The table in plain letters."""
-    made = cells([(0, row) for row in found])
-    lines = [made.titles, *made.lines[:LINES], *made.beneath]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    drawn = []
-    for line in lines:
-        aligned = [
-            word.rjust(width) if i in made.numbers else word.ljust(width)
-            for i, (word, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        drawn.append("  ".join(aligned).rstrip())
-    return "\n".join([*drawn, *_notes(found, len(made.lines))])
+    table = cells([(0, row) for row in shares])
+    columns = []
+    for i, words in enumerate(zip(table.titles, *table.lines[:LINES], *table.beneath, strict=True)):
+        align = str.rjust if i in table.numbers else str.ljust
+        columns.append([align(word, max(map(len, words))) for word in words])
+    lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+    return "\n".join([*lines, *_notes(shares, len(table.lines))])
 
 
-def html(found: Segments) -> str:
+def html(shares: Segments) -> str:
     """The table as HTML, in a notebook's own colours."""
-    made = cells([(0, row) for row in found])
+    table = cells([(0, row) for row in shares])
 
     def line(words: list[str], tag: str = "td", style: str = "") -> str:
-        own = [
-            f'<{tag} style="{CELL}{style}{";text-align:right" if i in made.numbers else ""}">'
-            f"{escape(word)}</{tag}>"
-            for i, word in enumerate(words)
-        ]
-        return f"<tr>{''.join(own)}</tr>"
+        row = ""
+        for i, word in enumerate(words):
+            align = ";text-align:right" if i in table.numbers else ""
+            row += f'<{tag} style="{CELL}{style}{align}">{escape(word)}</{tag}>'
+        return f"<tr>{row}</tr>"
 
     numbers = ";font-variant-numeric:tabular-nums"
-    body = [line(words, style=numbers) for words in made.lines[:LINES]]
-    body += [line(words, style=f"{numbers};color:#6e7781") for words in made.beneath]
-    notes = "".join(f'<div style="{QUIET}">{escape(note)}</div>'
-                    for note in _notes(found, len(made.lines)))  # fmt: skip
+    body = [line(words, style=numbers) for words in table.lines[:LINES]]
+    body += [line(words, style=f"{numbers};color:#6e7781") for words in table.beneath]
+    notes = [f'<div style="{QUIET}">{escape(note)}</div>'
+             for note in _notes(shares, len(table.lines))]  # fmt: skip
     return (
-        f'<div><table style="{TABLE}"><thead>{line(made.titles, "th")}</thead>'
-        f"<tbody>{''.join(body)}</tbody></table>{notes}</div>"
+        f'<div><table style="{TABLE}"><thead>{line(table.titles, "th")}</thead>'
+        f"<tbody>{''.join(body)}</tbody></table>{''.join(notes)}</div>"
     )
 
 
-def _notes(found: Segments, lines: int) -> list[str]:
-    notes = found.notes
+def _notes(shares: Segments, lines: int) -> list[str]:
+    notes = shares.notes
     if lines > LINES:
         notes.append(f"{lines - LINES:,} lines more: .over_heads() is shorter, .to_json() has all")
     return notes
 
 
-def _mean(numbers: list[float | None]) -> float | None:
+def _mean(numbers: Iterable[float | None]) -> float | None:
     known = [number for number in numbers if number is not None]
     return sum(known) / len(known) if known else None

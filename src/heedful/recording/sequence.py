@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, SupportsIndex, overload
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -11,30 +12,32 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
+from heedful.lazy import wired
+from heedful.recording import generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
 from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.heads import Head, heads_of
 from heedful.recording.marked import Told
 from heedful.recording.pictures import Images
-from heedful.recording.progress import Tell
+from heedful.recording.progress import Tell, within
 from heedful.recording.segment_table import Segments
 from heedful.recording.segments import of_calls
-from heedful.recording.shown import Shown
 from heedful.recording.texts import Sides, Texts, set_text, unknown_of
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-class Sequence(Shown):
+STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation as one
+
+
+class Sequence:
     """The calls of one sequence, in the order in which they happened."""
 
     def __init__(
-        self,
-        captures: list[Capture],
-        index: int,
-        texts: Texts | None = None,
-        images: Images | None = None,
-        part: int = 0,
-    ) -> None:
+        self, captures: list[Capture], index: int, texts: Texts | None = None,
+        images: Images | None = None, part: int = 0,
+    ) -> None:  # fmt: skip
         self._index, self._part, self._texts = index, part, texts or Texts()
         self._images, self._all = images or Images(), captures
         self._hold(captures)
@@ -46,7 +49,7 @@ class Sequence(Shown):
 
     def _hold(self, captures: list[Capture]) -> None:
         """Have those calls that have this part of the text."""
-        self._held = [one for one in captures if has_part(one, self._index, self._part)]
+        self._held = [of for of in captures if has_part(of, self._index, self._part)]
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
@@ -89,10 +92,8 @@ class Sequence(Shown):
     def _first_of(self, name: str) -> int:
         names = [capture.name for capture in self._own]
         if name not in names:
-            raise ArgumentError(
-                f"no call of {name!r}",
-                expected=nearest(name, dict.fromkeys(names)) if names else "a recorded one",
-            )
+            expected = nearest(name, dict.fromkeys(names)) if names else "a recorded one"
+            raise ArgumentError(f"no call of {name!r}", expected=expected)
         return names.index(name)
 
     def _call(self, at: int) -> Call:
@@ -121,22 +122,21 @@ class Sequence(Shown):
     @property
     def parts(self) -> list[Sequence]:
         """The text's parts, such as windows, of which some calls have more than others."""
-        most = max((one.parts for one in self._own), default=1)
+        most = max((capture.parts for capture in self._own), default=1)
         return [self.part(number) for number in range(most)]
 
     def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
         """The call with the names of its tokens."""
-        sides = self.sides if sides is None else sides
-        texts, writes = self._texts, sides.writes(call.name)
-        of_keys = False if call.crosses else writes
-        _, N, M = call.shape
-        call.key_tokens = set_text(texts, of_keys, self._index, call.ids, sides, M) or texts.of_ids(
-            call.ids
-        )
+        texts, sides = self._texts, self.sides if sides is None else sides
+        writes, (_, N, M) = sides.writes(call.name), call.shape
+
+        def names(writes: bool | None, ids: Tensor | None, length: int) -> list[str] | None:
+            text = set_text(texts, writes, self._index, ids, sides, length)
+            return text or texts.of_ids(ids)
+
+        call.key_tokens = names(False if call.crosses else writes, call.ids, M)
         if call.crosses:
-            call.query_tokens = set_text(
-                texts, writes, self._index, call.query_ids, sides, N
-            ) or texts.of_ids(call.query_ids)
+            call.query_tokens = names(writes, call.query_ids, N)
         elif call.key_tokens is not None:
             first = call.causes.offset
             call.query_tokens = call.key_tokens[first : first + N]
@@ -150,8 +150,8 @@ class Sequence(Shown):
         """The call with the images that it attends over, whose patches give tokens their names."""
         if not self._images.pixels:
             return call
-        own = next(one for one in self._own if one.name == call.name)
-        row, batch = self._index * own.parts + self._part, own.texts * own.parts
+        of = next(capture for capture in self._own if capture.name == call.name)
+        row, batch = self._index * of.parts + self._part, of.texts * of.parts
         call.key_picture = self._images.of(call, "keys", row, batch)
         call.query_picture = self._images.of(call, "queries", row, batch)
         if call.key_picture is not None:
@@ -185,20 +185,14 @@ class Sequence(Shown):
         Where calls have more heads than others, those have NaN in their place: `len(call.heads)`
         says how many a call has, and `call.heads` which. Without a real token all is NaN.
 
-        Args:
-            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
-                such as Ctrl-C ends it between two blocks.
+        `progress` is told of the share that is done, 0 to 1, as the pass goes on; an exception such
+        as Ctrl-C ends it between two blocks.
 
         Raises:
             RunError: nothing was recorded, or a call that does not pass its own check.
         """
-
-        def summary_of(i: int, call: Call) -> dict[str, Tensor]:
-            if progress is None:
-                return call.summary()
-            return call.summary(lambda share: progress((i + share) / len(self)))
-
-        summaries = [summary_of(i, call) for i, call in enumerate(self)]
+        count = len(self)
+        summaries = [call.summary(within(progress, i, count)) for i, call in enumerate(self)]
         if not summaries:
             raise nothing_recorded()
         together: dict[str, Tensor | list] = {
@@ -210,11 +204,7 @@ class Sequence(Shown):
         return together
 
     def heads(self, progress: Tell | None = None) -> list[Head]:
-        """Every head of every call with its scores, its kind, and the evidence for it.
-
-        Args:
-            progress: as in `summary`.
-        """
+        """Every head of every call with its scores, its kind, and the evidence for it."""
         return heads_of(list(self), progress)
 
     def segments(
@@ -244,13 +234,85 @@ class Sequence(Shown):
         """
         return of_calls(self._as_one(None)[0], self.sides, segments, target, progress)
 
+    def plot(
+        self, *, layers: Iterable[int] | int | None = None,
+        heads: Iterable[int] | int | None = None, part: str | None = None,
+        pass_index: int | None = None, title: str | None = None, scale: str | None = None,
+        highest: float | None = None, size: float | None = None, values: bool | None = None,
+        reduce: str = "max", progress: Tell = lambda share: None,
+    ) -> Figure:  # fmt: skip
+        """Its maps as a picture: a line is a layer, a column a head; rows are queries.
+
+        What is masked is striped. A map of more than a few hundred tokens is pooled to the room
+        that it has, and the picture says so. A generation is drawn as one (`stitched`); other
+        passes each by themselves.
+
+        Args:
+            layers, heads: a number, a list or a range of the model's own numbers; default all.
+            part: of an encoder–decoder "encoder", "decoder" or "cross"; default the three.
+            pass_index: one forward pass of several.
+            title: over the picture.
+            scale: "linear", "sqrt" or "log"; default linear up to 10 tokens, then sqrt.
+            highest: the weight at which the colours end; default the largest.
+            size: the width in inches; default 9, and more for many heads.
+            values: whether numbers stand in the cells; default up to 10 tokens, where they fit.
+            reduce: how cells are pooled, "max" or "mean".
+            progress: is told of the share that is done, 0 to 1.
+
+        Returns:
+            a matplotlib figure, which shows itself in a notebook; `figure.savefig("heads.png")`
+            writes it.
+
+        Raises:
+            ArgumentError: what there is not, or does not fit on a picture.
+            RunError: nothing was recorded.
+        """
+        from heedful.recording.drawing import Chosen, picture
+
+        calls, notes = self._as_one(pass_index)
+        return picture(calls, Chosen(layers, heads, part, pass_index), reduce=reduce, size=size,
+                       notes=[*self._which(), *notes], title=title, scale=scale, highest=highest,
+                       values=values, progress=progress)  # fmt: skip
+
+    def _as_one(self, pass_index: int | None) -> tuple[list[Call], list[str]]:
+        """The calls to draw: the passes of a generation as one, with what is to be said of it."""
+        calls = list(self)
+        passes = len({call.pass_index for call in calls})
+        if pass_index is not None or passes < 2 or self._part:
+            return calls, []
+        try:
+            whole = generation.stitched(self._own, self._index)
+        except RunError:
+            return calls, []
+        known = {call.name for call in whole}
+        others = [call for call in calls if call.name not in known]
+        named = [replace(call, pass_index=0) for call in map(self._with_texts, whole)]
+        return [*others, *named], [f"a generation of {passes:,} passes, drawn as one"]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table with a small picture of each head."""
+        from heedful.recording.notebook import html
+
+        is_cheap = sum(capture.key.shape[-2] for capture in self._own) <= STITCHED
+        calls, notes = self._as_one(None) if is_cheap else (list(self), [])
+        where = {"text": "sequences", "part": "parts"}
+        notes += [f"{which}: .{where[which[:4]]} has each" for which in self._which()]
+        return html(calls, repr(self).strip("<>"), "recording[0]", notes)
+
+    def _repr_mimebundle_(self, **given: Any) -> Any:
+        """What a notebook shows where it can: the explorer's page."""
+        return wired("in a notebook")(self)
+
+    def _which(self) -> list[str]:
+        """Which text of a batch, and which part of a text it is, where there are several."""
+        texts = max((capture.texts for capture in self._own), default=0)
+        parts = max((capture.parts for capture in self._own), default=0)
+        counts = (("text", self._index, texts), ("part", self._part, parts))
+        return [f"{word} {number} of {count}" for word, number, count in counts if count > 1]
+
 
 class Sequences(list[Sequence]):
-    """The sequences of a batch, by their numbers.
-
-    Raises:
-        ArgumentError: a number that none has, with how many there are.
-    """
+    """The sequences of a batch; an ArgumentError says how many there are, if none has a number."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Sequence: ...
@@ -258,10 +320,10 @@ class Sequences(list[Sequence]):
     def __getitem__(self, index: slice) -> list[Sequence]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Sequence | list[Sequence]:
         if is_whole(index) and not -len(self) <= index < len(self):
-            expected = "none: nothing was recorded"
-            if self:
-                numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
-                expected = f"{numbers}: {len(self)} in the batch"
+            numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
+            expected = (
+                f"{numbers}: {len(self)} in the batch" if self else "none: nothing was recorded"
+            )
             raise ArgumentError(f"sequence {index}", expected=expected)
         return super().__getitem__(index)
 
@@ -274,25 +336,11 @@ def has_part(capture: Capture, text: int, part: int) -> bool:
 def call_of(capture: Capture, text: int, part: int = 0) -> Call:
     """One sequence of a call, without its padding."""
     return Call(
-        capture.name,
-        capture.layer,
-        capture.pass_index,
-        capture.kind,
-        capture.causes(text, part),
-        capture.check,
-        index=capture.index,
-        layout_of_axes=capture.layout,
-        sums=capture.row_sums(text, part),
-        refutations=capture.against,
-        row=capture.row(text, part),
-        sequence=text,
-        part=part,
-        batch=capture.texts,
-        map_=capture.map_of(text, part),
-        value=capture.values(text, part),
-        ids=capture.key_ids(text, part),
-        query_ids=capture.ids_of_queries(text, part),
-        door=capture.door,
-        chosen=capture.heads,
+        capture.name, capture.layer, capture.pass_index, capture.kind, capture.causes(text, part),
+        capture.check, index=capture.index, layout_of_axes=capture.layout,
+        sums=capture.row_sums(text, part), refutations=capture.against, row=capture.row(text, part),
+        sequence=text, part=part, batch=capture.texts, map_=capture.map_of(text, part),
+        value=capture.values(text, part), ids=capture.key_ids(text, part),
+        query_ids=capture.ids_of_queries(text, part), door=capture.door, chosen=capture.heads,
         intact=capture.intact,
-    )
+    )  # fmt: skip

@@ -14,15 +14,11 @@ from heedful.recording.texts import Texts
 
 
 class Spill:
-    """Keeps calls in memory up to a budget, and those after it in files of their own.
+    """Keeps calls in memory up to a budget in bytes, and those after it in files of their own.
 
-    The files are read again where somebody asks for a part of them. A file has no name as soon as
-    its tensors are mapped: it takes its place on the disk until nothing holds them, and goes with
-    the program, however that ends. Where files that are mapped keep their names, as on Windows,
-    they go when the spill does.
-
-    Args:
-        budget: bytes of memory; None is no limit.
+    They are read again where somebody asks for a part of them. A file has no name as soon as its
+    tensors are mapped, and goes with the program, however that ends. Where files that are mapped
+    keep their names, as on Windows, they go when the spill does.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -30,11 +26,7 @@ class Spill:
         self.held = 0
 
     def keep(self, capture: Capture) -> Capture:
-        """The same call, held in memory, or past the budget in a file.
-
-        Raises:
-            SaveError: a full disk.
-        """
+        """The same call, in memory or in a file; raises a SaveError where the disk is full."""
         if self.budget is None:
             return capture
         size = file.size(capture)

@@ -6,6 +6,7 @@ are of neither side by the name of their module, only the ids can tell the token
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,8 +64,8 @@ class Texts:
 
 def learn(texts: Texts, captures: list[Capture]) -> None:
     """Name every id of some calls, as far as a tokenizer is known."""
-    given = [ids for one in captures for ids in (one.ids, one.query_ids) if ids is not None]
-    for ids in {(ids.data_ptr(), ids.shape): ids for ids in given}.values():  # layers share them
+    several = [ids for of in captures for ids in (of.ids, of.query_ids) if ids is not None]
+    for ids in {(ids.data_ptr(), ids.shape): ids for ids in several}.values():  # layers share them
         texts.learn(ids)
 
 
@@ -73,8 +74,8 @@ class Sides:
 
     def __init__(self, captures: list[Capture], sequence: int) -> None:
         self.captures, self.sequence = captures, sequence
-        self.crosses = any(one.kind == "cross" for one in captures)
-        self.has_encoder = any(side_of(one.name) == "encoder" for one in captures)
+        self.crosses = any(capture.kind == "cross" for capture in captures)
+        self.has_encoder = any(side_of(capture.name) == "encoder" for capture in captures)
         self._ids: dict[bool, Tensor | None] = {}
 
     def writes(self, name: str) -> bool | None:
@@ -90,23 +91,18 @@ class Sides:
         Of several texts it is the first one: two models may stand side by side.
         """
         if writes not in self._ids:
-            found = [
-                one.key_ids(self.sequence)
-                for one in self.captures
-                if one.kind != "cross"
-                and one.has(self.sequence)
-                and self.writes(one.name) is writes
-            ]
             known: Tensor | None = None
-            for ids in found:
-                if ids is not None and (known is None or _goes_on(known, ids)):
-                    known = ids
+            for capture in self.captures:
+                is_of_it = capture.kind != "cross" and self.writes(capture.name) is writes
+                if is_of_it and capture.has(self.sequence):
+                    ids = capture.key_ids(self.sequence)
+                    if known is None or (ids is not None and _goes_on(known, ids)):
+                        known = ids
             self._ids[writes] = known
         return self._ids[writes]
 
 
 def _goes_on(text: Tensor, ids: Tensor) -> bool:
-    """Whether ids are a text and more after it."""
     return len(ids) > len(text) and torch.equal(ids[: len(text)], text)
 
 
@@ -115,18 +111,13 @@ def set_text(
 ) -> list[str] | None:
     """The tokens of one axis of a call by what was set; None where that does not fit.
 
-    Args:
-        texts: what was set.
-        writes: of which side the axis is; None where that is not known.
-        sequence: its number.
-        ids: (length,), of the axis, where they are known.
-        sides: of the sequence.
-        length: of the axis.
+    `writes` says of which side the axis is, None where that is not known; `ids` (length,) are its
+    ids, where they are known.
     """
-    given = None if writes is None else texts.side(writes)
-    if writes is None or given is None or sequence >= len(given):
+    several = None if writes is None else texts.side(writes)
+    if writes is None or several is None or sequence >= len(several):
         return None
-    text, whole = given[sequence], sides.ids(writes)
+    text, whole = several[sequence], sides.ids(writes)
     if whole is None or ids is None:  # equal lengths are all that is known
         return text if whole is ids and len(text) == length else None
     both = min(len(whole), length)
@@ -145,11 +136,7 @@ def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int
 
 
 def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: bool) -> None:
-    """Refuse texts of another number, or of another length, than the sequences that were recorded.
-
-    Raises:
-        ArgumentError: with the numbers that fit.
-    """
+    """Refuse texts of another number or length than the sequences: an ArgumentError says which."""
     if given is None or not captures:
         return
     if writes and not Sides(captures, 0).crosses:
@@ -157,7 +144,7 @@ def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: 
             "target_tokens of a model that reads one text",
             expected="tokens: an encoder–decoder alone has a target too",
         )
-    counts = {one.texts for one in captures}
+    counts = {capture.texts for capture in captures}
     if len(given) not in counts:
         raise ArgumentError(
             f"tokens of {len(given)} sequences",
@@ -175,20 +162,20 @@ def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: 
 
 def _lengths(captures: list[Capture], sequence: int, writes: bool) -> set[int]:
     """How many tokens one side of a sequence may have: in a pass, or in all of them together."""
-    sides = Sides(captures, sequence)
-    found: set[int] = set()
-    together: dict[str, int] = {}
-    for one in captures:
-        if not one.has(sequence):
+    sides, lengths = Sides(captures, sequence), set()
+    together: Counter[str] = Counter()
+    for capture in captures:
+        if not capture.has(sequence):
             continue
-        real, of = one.real(sequence), sides.writes(one.name)
-        if one.kind == "cross":
-            found.add(len(real.queries if writes else real.keys))
-        elif of is None or of is writes:
-            found.add(len(real.keys))
-        if (one.kind != "cross" and of is not (not writes)) or (one.kind == "cross" and writes):
-            together[one.name] = together.get(one.name, 0) + len(real.queries)
-    return found | set(together.values())
+        real, name = capture.real(sequence), capture.name
+        if capture.kind == "cross":
+            lengths.add(len(real.queries if writes else real.keys))
+            if writes:
+                together[name] += len(real.queries)
+        elif sides.writes(name) is not (not writes):
+            lengths.add(len(real.keys))
+            together[name] += len(real.queries)
+    return lengths | set(together.values())
 
 
 def _listed(numbers: set[int]) -> str:

@@ -13,11 +13,11 @@ from heedful.recording import Head
 from heedful.views.terminal import table
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
-WORDS = ("head", "map", "kind", "proof", "why")
+WORDS = ("head", "map", "kind", "proof", "layout", "why")
 # Columns in the order in which they are left out where a terminal is too narrow for all
 LEAST_NEEDED = (
     "distance", "entropy", "duplicate", "broad", "local", "induction", "why", "self", "sink",
-    "previous", "proof", "pass",
+    "previous", "layout", "proof", "pass",
 )  # fmt: skip
 NOTHING = "–"
 
@@ -98,6 +98,7 @@ def _places(rows: list[Row], shown: list[Row]) -> dict[str, list[str]]:
         "pass": [row.head.pass_index for row in rows],
         "map": [row.head.attention for row in rows],
         "proof": [row.head.proof for row in rows],
+        "layout": [row.head.layout for row in rows],
     }
     known = {
         (row.sequence, row.head.pass_index, row.head.attention, row.head.layer, row.head.head)

@@ -84,6 +84,7 @@ def test_a_cell_is_the_weight_with_its_rivals(recordings, kind):
         np.testing.assert_allclose(found["weights"], best, atol=1e-6)
         np.testing.assert_allclose(row[found["rivals"].tolist()], best, atol=1e-7)
         assert head["seen"] == int((call.one_weight(H - 1, query, key).scores > -math.inf).sum())
+    assert (head["proof"], head["layout"]) == (call.proof, call.layout)
     assert (head["value"] is not None) == (kind == "with values")
     if kind == "with values":
         moved = float(call.value_norm(H - 1, [query], [key])[0, 0])

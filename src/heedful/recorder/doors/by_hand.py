@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.ops.evenly import evenly
 from heedful.recorder.doors.cells import Cells, in_cells, without_outside
 from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, run_again, with_strides
 from heedful.recorder.doors.tape import Meeting
@@ -28,60 +29,60 @@ DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 LARGE = 64.0  # by which the pattern is multiplied, so that a bias costs the scale no digits
 FAR = 80.0  # a score so far below all others of its row, with nothing between, is hidden
 VERY_FAR = 5e3  # or this far, whatever is between
-NEAR = {torch.float64: 1e-10, torch.float32: 2e-5}  # what rounding explains of a weight
+NEAR = {torch.float64: 1e-10}  # what rounding explains of a weight
+ROUNDED = 2e-5  # in all other types: narrower ones keep the map of the tape
 ENTRIES = 1 << 22  # cells of a map that are compared at once
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
+LOOKED_AT = 16  # rows on which scales are compared
 # Gives a table with the axes of the softmax as (S, H, N, M)
 Arrange = Callable[[Tensor], Tensor]
 
 
 class Parts(NamedTuple):
-    """What a tape does to the scores: scale (S, H, N, 1), and the rest as `Observed` has it."""
+    """What a tape does to scores: scale (S, H, N or 1, 1), and the rest as `Observed` has it."""
 
     scale: Tensor
-    mask: Tensor
+    mask: Tensor | None
     bias: Tensor | None
     softcap: float | None
     sinks: Tensor | None
 
 
-def read(seen: Observed, cells: Cells, arrange: Arrange) -> tuple[Observed, Tensor]:
-    """A call of a meeting by what its weights are a function of, and the map that its tape gives.
+def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Observed:
+    """A call of a meeting, with its axes in order, by what its weights are a function of.
 
     Args:
-        seen: the call, with its meeting.
-        cells: of the meeting.
+        seen: the call.
+        meeting, cells: its tape, and the axes of that.
         arrange: puts the axes of the softmax in order.
     """
-    meeting = seen.meeting
-    assert meeting is not None
-    weights = arrange(in_cells(meeting, meeting.used()))
-    weights = weights.nan_to_num(nan=0.0)  # a row of NaN is no map
-    S, H, N, _ = weights.shape
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
-    query, key = query.expand(S, H, N, -1), key.expand(S, *key.shape[1:])
+    S, H = arrange(cells.queries.new_zeros(()).expand(cells.shape)).shape[:2]
+    query, key = query.expand(S, H, -1, -1), key.expand(S, *key.shape[1:])
     if not query.is_floating_point():  # as a product of whole numbers has them
-        query, key = query.to(weights), key.to(weights)
-    made = replace(seen, query=query, key=key, value=None, door=DOOR)
+        query, key = query.float(), key.float()
+    made = replace(seen, query=query, key=key, value=None)
     if not meeting.has_product:
-        return replace(made, door=ALONE), weights
-    parts = _parts(meeting, cells, arrange, weights)
-    made.mask = None if bool(parts.mask.all()) else _least(parts.mask)
-    made.bias, made.softcap, made.sinks = parts.bias, parts.softcap, parts.sinks
+        return replace(made, door=ALONE)
+    parts = _parts(meeting, cells, arrange)
+    made.mask, made.bias = parts.mask, parts.bias
+    made.softcap, made.sinks = parts.softcap, parts.sinks
     low, high = parts.scale.amin(), parts.scale.amax()
     if bool(high - low <= UNIFORM * high.abs()):
         made.scale = _plain(float(parts.scale.median()), query.shape[-1])
     else:  # a temperature for each head or query
         made.query = (query * parts.scale.to(query)).contiguous()
-    return made, weights
+    return made
 
 
-def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
-    """The values of a call by hand, (S or 1, G, M, v), each where its key is."""
-    meeting, value = seen.meeting, seen.value
-    assert meeting is not None
-    assert value is not None
+def replayed(meeting: Meeting, arrange: Arrange) -> Tensor:
+    """The map that a tape gives, (S, H, N, M); a row of NaN is no map, and has zeros."""
+    return arrange(in_cells(meeting)).nan_to_num(nan=0.0)
+
+
+def values_of(value: Tensor, meeting: Meeting, cells: Cells, arrange: Arrange) -> Tensor:
+    """The values (b, M, v) of a call by hand as (S or 1, G, M, v), each where its key is."""
     flat = value.reshape(-1, value.shape[-1])
     rows = arrange(cells.keys)[..., 0, :]
     if meeting.has_product:
@@ -95,14 +96,13 @@ def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
     return flat[rows.to(flat.device)]
 
 
-def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
+def is_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
     """Whether the parts give some rows of the map as the tape does, in blocks of them."""
     several = max(1, ENTRIES // max(1, weights[:, :, :1].numel()))
-    return all(_are_near(seen, weights, block) for block in rows.split(several))
+    return all(_are_near(seen, weights, block, near) for block in rows.split(several))
 
 
-def _are_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
-    near = NEAR.get(seen.query.dtype, NEAR[torch.float32])
+def _are_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
     wide = torch.promote_types(seen.query.dtype, torch.float32)
     group = seen.query.shape[1] // seen.key.shape[1]
     key = seen.key.to(wide).repeat_interleave(group, dim=1)
@@ -127,84 +127,99 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
     return table if table.shape[-2] == 1 else table[..., rows, :]
 
 
-def _parts(meeting: Meeting, cells: Cells, arrange: Arrange, weights: Tensor) -> Parts:
+def _parts(meeting: Meeting, cells: Cells, arrange: Arrange) -> Parts:
     """What a tape does to the scores, as it shows on products of zeros and of a pattern."""
-    at_zero = _arranged_logits(meeting, arrange, 0.0)
-    highest = at_zero.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True)
-    base = (at_zero - highest.nan_to_num(neginf=0.0)).nan_to_num(nan=-math.inf)
-    seen = _visible(base, weights)
-    scale, softcap = _scale(meeting, cells, arrange, at_zero, seen)
-    bias = base.masked_fill(~seen, 0.0)
-    added = _least(bias) if bool(bias.any()) else None
-    return Parts(scale, seen, added, softcap, _sinks(meeting, arrange, base, seen))
+    base = _logits(meeting, arrange)
+    some = evenly(base.shape[2], LOOKED_AT)
+    scale, softcap = _scale(meeting, cells, arrange, base, some)
+    if scale.shape[2] > 1:  # it differs from row to row
+        every = torch.arange(base.shape[2], device="cpu")
+        scale, softcap = _scale(meeting, cells, arrange, base, every)
+    base = _least(base)  # masks and biases are mostly the same for all texts, or all heads
+    highest = base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True)
+    base = (base - highest.nan_to_num(neginf=0.0)).nan_to_num(nan=-math.inf)
+    sees = _visible(base)
+    bias = base.masked_fill(~sees, 0.0)
+    sinks = _sinks(meeting, arrange, base.masked_fill(~sees, -math.inf))
+    mask = None if bool(sees.all()) else _least(sees)
+    return Parts(scale, mask, _least(bias) if bool(bias.any()) else None, softcap, sinks)
 
 
-def _visible(base: Tensor, weights: Tensor) -> Tensor:
+def _visible(base: Tensor) -> Tensor:
     """Which keys a row sees, by its scores of zero products, of which the highest is 0."""
     low = base < -FAR
     has_gap = bool((low | (base > -FAR / 2)).all())
-    return ~low | (weights > 1e-20) if has_gap else base > -VERY_FAR
+    return ~low if has_gap else base > -VERY_FAR
 
 
 def _scale(
-    meeting: Meeting, cells: Cells, arrange: Arrange, at_zero: Tensor, seen: Tensor
+    meeting: Meeting, cells: Cells, arrange: Arrange, base: Tensor, rows: Tensor
 ) -> tuple[Tensor, float | None]:
-    """What products are multiplied by, (S, H, N, 1), and the soft cap of the scores."""
+    """What products are multiplied by in some rows, (S, H, n or 1, 1), and the soft cap of scores.
+
+    base: (S, H, N, M), scores of zero products.
+    """
+    base = base[:, :, rows]
     m = meeting.softmax.product.shape[-2 if cells.is_turned else -1]
-    is_odd = arrange((cells.keys % m % 2 == 1).expand(cells.shape))
-    odd, even = (seen & is_odd, seen & ~is_odd)
+    is_odd = arrange((cells.keys % m % 2 == 1).expand(cells.shape))[:, :, rows].to(base.device)
+    sees = _visible(base - base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True))
 
     def slope(size: float) -> Tensor:
         """The difference that a product of `size` at odd keys makes, for each row."""
-        change = (_arranged_logits(meeting, arrange, size, cells) - at_zero).nan_to_num(nan=0.0)
+        change = _logits(meeting, arrange, size, cells)[:, :, rows] - base
+        change = change.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).double()
         means = [
             change.masked_fill(~of, 0.0).sum(-1, keepdim=True) / of.sum(-1, keepdim=True)
-            for of in (odd, even)
+            for of in (sees & is_odd, sees & ~is_odd)
         ]
-        return (means[0] - means[1]).double()  # NaN where a row sees keys of one kind alone
+        return means[0] - means[1]  # NaN where a row sees keys of one kind alone
 
     at_one, at_large = slope(1.0), slope(LARGE)
     scale, softcap = at_large / LARGE, None
     if bool(((at_one - scale).abs() > 1e-2 * at_one.abs()).any()):
         softcap = float(slope(1e6).nanmedian())
         scale = softcap * torch.atanh((at_one / softcap).clamp(-1 + 1e-7, 1 - 1e-7))
-    usual = scale.nanmedian().nan_to_num(nan=meeting.query.shape[-1] ** -0.5)
-    return torch.where(scale.isnan(), usual, scale), softcap
+    usual = scale.nanmedian(dim=2, keepdim=True).values  # of each head
+    usual = torch.where(usual.isnan(), scale.nanmedian(), usual)
+    usual = usual.nan_to_num(nan=meeting.query.shape[-1] ** -0.5)
+    scale = torch.where(scale.isnan(), usual, scale)
+    if bool(((scale - usual).abs() <= UNIFORM * usual.abs()).all()):
+        return usual, softcap
+    return scale, softcap
 
 
-def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor, seen: Tensor) -> Tensor | None:
+def _sinks(meeting: Meeting, arrange: Arrange, base: Tensor) -> Tensor | None:
     """The scores of sinks, (H,) or (S, H, N), by what rows of zero products lack to one."""
-    known = {id(meeting.softmax.product): _product(meeting.softmax.product, 0.0)}
-    total = arrange(in_cells(meeting, meeting.weights.value(known))).double().sum(-1)
+    product = meeting.softmax.product
+    total = arrange(in_cells(meeting, {id(product): _product(product)})).sum(-1, dtype=torch.double)
     total = total.nan_to_num(nan=1.0)
     if bool((total > 1 - 1e-4).all()):
         return None
-    share = ((1 - total) / total).clamp(min=0.0)
-    sinks = base.double().masked_fill(~seen, -math.inf).logsumexp(-1) + share.log()
-    sinks = sinks.float()
+    sinks = base.double().logsumexp(-1) + ((1 - total) / total).clamp(min=0.0).log()
+    sinks = sinks.to(base.dtype)
     is_same = bool((sinks - sinks[:1, :, :1]).abs().nan_to_num(nan=1.0).max() < 1e-5)
     return sinks[0, :, 0] if is_same else sinks
 
 
-def _arranged_logits(
-    meeting: Meeting, arrange: Arrange, size: float, cells: Cells | None = None
+def _logits(
+    meeting: Meeting, arrange: Arrange, size: float = 0.0, cells: Cells | None = None
 ) -> Tensor:
     """What the tape gives its softmax for products of `size` at odd keys, and of 0 at even ones."""
     softmax = meeting.softmax
-    x = _product(softmax.product, size, cells is not None and cells.is_turned)
-    known = {id(softmax.product): x}
+    known = {id(softmax.product): _product(softmax.product, size, bool(cells and cells.is_turned))}
     if softmax.target is not None:
         logits = softmax.target.value(known)
     else:
         logits = run_again(softmax.arguments[0], known)
-    order = softmax.index({})
-    kept = without_outside(order)
-    if kept.shape != order.shape:  # a sink's column
-        logits = logits[(order != OUTSIDE).to(logits.device)].view(kept.shape)
+    if not softmax.is_plain:
+        order = softmax.index({})
+        kept = without_outside(order)
+        if kept.shape != order.shape:  # a sink's column
+            logits = logits[(order != OUTSIDE).to(logits.device)].view(kept.shape)
     return arrange(logits)
 
 
-def _product(product: Step, size: float, is_turned: bool = False) -> Tensor:
+def _product(product: Step, size: float = 0.0, is_turned: bool = False) -> Tensor:
     """The result of a tape's product, were it of `size` at odd keys and of 0 at even ones."""
     like = run_again(product.arguments, {})[PRODUCTS[product.name]]
     wide = torch.promote_types(product.dtype, torch.float32)

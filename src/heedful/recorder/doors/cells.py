@@ -86,20 +86,27 @@ def _of_weights_alone(meeting: Meeting) -> Cells:
     return Cells(kinds, (b, N, M), rows, columns, query, key)
 
 
-def in_cells(meeting: Meeting, used: Tensor) -> Tensor:
-    """Weights as values met them, in the axes of the softmax.
+def in_cells(meeting: Meeting, known: dict[int, Tensor] | None = None) -> Tensor:
+    """The weights that values met, in the axes of the softmax, run again.
+
+    Args:
+        meeting: the call.
+        known: what some steps made, by their id.
 
     Raises:
         TypeError: some of the weights alone met values.
     """
+    view, softmax = meeting.weights, meeting.softmax
     if not meeting.has_product:
-        return used.reshape(math.prod(used.shape[:-2]), *used.shape[-2:])
-    known: dict[int, Tensor] = {}
-    places = meeting.weights.index(known)
-    order = without_outside(meeting.softmax.index(known))
-    if torch.equal(places.flatten(), order.flatten()):
-        return used.reshape(order.shape)
-    table = used.new_full((math.prod(meeting.softmax.product.shape),), torch.nan)
+        return meeting.query.reshape(-1, *meeting.query.shape[-2:])
+    if view.is_whole and view.step.is_plain and softmax.is_plain:  # they stand where they stood
+        return view.step.value(known or {}).as_strided(softmax.shape, softmax.stride)
+    used, indices = view.value(known or {}), dict[int, Tensor]()
+    places = view.index(indices)
+    order = without_outside(softmax.index(indices))
+    if places.shape == order.shape and torch.equal(places, order):
+        return used
+    table = used.new_full((math.prod(softmax.product.shape),), torch.nan)
     inside = places != OUTSIDE
     if int(inside.sum()) < order.numel():
         raise TypeError("some of the weights alone meet these values")

@@ -6,6 +6,7 @@ again here, and the output is compared at the kernel's end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,10 +19,10 @@ from heedful.recorder.observed import AXES, Observed, Real
 
 def native(made: tuple, given: dict[str, Any]) -> Observed:
     """The call of nn.MultiheadAttention's own kernel, whose output is projected already."""
-    query = given["query"]
-    seen = _projected(_padded(query), given, given["num_head"])
+    query, linear = given["query"], _linear_now(given["query"])
+    seen = _projected(_padded(query), given, given["num_head"], linear)
     _leave_out_padding(seen, query)
-    seen.finish = lambda context, rows: _linear(context, given["proj_weight"], given["proj_bias"])
+    seen.finish = lambda context, rows: linear(context, given["proj_weight"], given["proj_bias"])
     seen.output = _padded(made[0])[:, None]
     return seen
 
@@ -29,29 +30,36 @@ def native(made: tuple, given: dict[str, Any]) -> Observed:
 def layer(made: Tensor, given: dict[str, Any]) -> Observed:
     """The call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
     source, eps, is_first = _padded(given["src"]), given["eps"], given["norm_first"]
+    linear = _linear_now(source)
 
     def norm(x: Tensor, number: int) -> Tensor:
         weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
     def finish(context: Tensor, rows: Tensor) -> Tensor:
-        x = source[rows] + _linear(context, given["proj_weight"], given["proj_bias"])
+        x = source[rows] + linear(context, given["proj_weight"], given["proj_bias"])
         x = x if is_first else norm(x, 1)
-        inner = _linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
+        inner = linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
         inner = F.gelu(inner) if given["use_gelu"] else F.relu(inner)
-        x = x + _linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+        x = x + linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
         return x if is_first else norm(x, 2)
 
-    seen = _projected(norm(source, 1) if is_first else source, given, given["num_heads"])
+    seen = _projected(norm(source, 1) if is_first else source, given, given["num_heads"], linear)
     _leave_out_padding(seen, given["src"])
     seen.finish, seen.output, seen.part = finish, _padded(made)[:, None], "self_attn"
     return seen
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A linear layer as these kernels call it: cast where autocast is on."""
-    with without_mode.autocasting():
-        return F.linear(x, weight, bias)
+def _linear_now(like: Tensor) -> Callable[..., Tensor]:
+    """A linear layer as these kernels call it now, also later: cast where autocast is on."""
+    if not without_mode.is_autocasting():
+        return F.linear
+    kind = torch.get_autocast_dtype(like.device.type)
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x.to(kind), weight.to(kind), None if bias is None else bias.to(kind))
+
+    return linear
 
 
 def _leave_out_padding(seen: Observed, source: Tensor) -> None:
@@ -67,9 +75,11 @@ def _padded(tensor: Tensor) -> Tensor:
     return tensor.to_padded_tensor(0.0) if tensor.is_nested else tensor
 
 
-def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Observed:
+def _projected(
+    x: Tensor, given: dict[str, Any], heads: int, linear: Callable[..., Tensor]
+) -> Observed:
     """The call of tokens (B, N, D), with queries, keys and values as these kernels project them."""
-    made = _linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
+    made = linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
     query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
     mask = given.get("mask")
     if mask is not None:

@@ -11,24 +11,62 @@ step with a size, strides and an offset.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.errors import RunError
+from heedful.recorder.doors import without_mode
 
 OUTSIDE = -1  # the index of a number that is no cell of the product, such as a sink's
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
+EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 SMALL = 1 << 12  # numbers of a tensor that is copied rather than read again
 # Operations whose results have the numbers of their input in other places
 MOVES = {
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "repeat", "roll", "sort",
     "take_along_dim", "topk",
 }  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """What is known about an operation by its schema.
+
+    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
+    whether it consists of other operations.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    is_view: bool
+    writes: int | None
+    is_composite: bool
+
+
+@functools.cache
+def kind_of(function: Any) -> Kind:
+    """The kind of an operation."""
+    if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
+        return Kind(str(function), FLEX, False, None, False)
+    schema, name = function._schema, name_of(function)
+    home = schema.name.split("::")[0]
+    name = name if home == "aten" else f"{home}::{name}"
+    written = (
+        i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
+    )
+    writes = next(written, None)
+    aliases = any(one.alias_info for one in schema.returns)
+    is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
+    names = tuple(one.name for one in schema.arguments)
+    is_composite = without_mode.has_kernel(function, COMPOSITE)
+    return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class Held:
@@ -77,6 +115,7 @@ class Step:
     is_dropped: whether dropout is among the steps; it is left out when they are run again.
     is_map: whether the rows are sure to be weights: a softmax, and nothing after it but copies.
     met: whether the weights of this softmax have met values; only the first meeting counts.
+    uses: how many later steps read it.
     """
 
     function: Any
@@ -93,6 +132,7 @@ class Step:
     is_dropped: bool = False
     is_map: bool = False
     met: bool = False
+    uses: int = 0
 
     def __post_init__(self) -> None:
         if self.product is None:
@@ -104,10 +144,17 @@ class Step:
         return name_of(self.function)
 
     def value(self, known: dict[int, Tensor]) -> Tensor:
-        """What the step makes, run again; `known` holds what was made already, by id of steps."""
-        if id(self) not in known:
-            known[id(self)] = with_strides(self._run(known), self)
-        return known[id(self)]
+        """What the step makes, run again.
+
+        Args:
+            known: what was made already, by id of steps: what several steps read is kept there.
+        """
+        if id(self) in known:
+            return known[id(self)]
+        made = with_strides(self._run(known), self)
+        if self.uses > 1:
+            known[id(self)] = made
+        return made
 
     def _run(self, known: dict[int, Tensor]) -> Tensor:
         arguments = run_again(self.arguments, known)
@@ -194,6 +241,32 @@ def name_of(function: Any) -> str:
     'add'
     """
     return function._schema.name.removeprefix("aten::")
+
+
+def copied(product: Step) -> tuple[Tensor, Tensor] | None:
+    """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
+    if product.name not in PRODUCTS:
+        return None
+    at, arguments = PRODUCTS[product.name], product.arguments
+    query, key = (
+        factor if factor.version is None else Held(factor.value(), copies=True)
+        for factor in arguments[at : at + 2]
+    )
+    product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
+    return query.tensor, key.tensor.mT
+
+
+def is_softmax_of(view: View) -> bool:
+    """Whether the last axis of a view is that of its softmax, whose rows nothing changed."""
+    softmax = view.step.softmax or view.step
+    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
+
+
+def are_map(weights: Tensor) -> bool:
+    """Whether weights are not negative, and sum to at most one in each row."""
+    wide = weights.detach().float()
+    room = ROUGH if weights.dtype.itemsize < 4 else EXACT
+    return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
 
 
 def views_in(value: Any) -> Iterator[View]:

@@ -8,7 +8,7 @@ Each operation runs as it would without the mode.
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,52 +20,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.errors import ArgumentError
 from heedful.ops.log_sum_exp import asked
 from heedful.recorder.doors import without_mode
-from heedful.recorder.doors.steps import MOVES, PRODUCTS, Held, Step, View, name_of
+from heedful.recorder.doors.steps import (
+    MOVES,
+    PRODUCTS,
+    Held,
+    Kind,
+    Step,
+    View,
+    are_map,
+    copied,
+    is_softmax_of,
+    kind_of,
+)
+from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
 # After a softmax these leave its rows a map
 HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
+BATCHED = {"bmm", "baddbmm"}
 COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
 NESTED = "nested tensors, whose sequences have no common shape"
-EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
-
-
-class Kind(NamedTuple):
-    """What is known about an operation by its schema.
-
-    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
-    whether it consists of other operations.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    is_view: bool
-    writes: int | None
-    is_composite: bool
-
-
-@functools.cache
-def kind_of(function: Any) -> Kind:
-    """The kind of an operation."""
-    if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
-        return Kind(str(function), FLEX, False, None, False)
-    schema, name = function._schema, name_of(function)
-    written = (
-        i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
-    )
-    writes = next(written, None)
-    aliases = any(one.alias_info for one in schema.returns)
-    is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
-    names = tuple(one.name for one in schema.arguments)
-    is_composite = without_mode.has_kernel(function, COMPOSITE)
-    return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class Meeting(NamedTuple):
@@ -122,7 +101,11 @@ class Tape(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
-        self._parameters = {one.untyped_storage()._cdata for one in parameters if _is_dense(one)}
+        tensors = [one for one in parameters if _is_dense(one)]
+        self._parameters = {one.untyped_storage()._cdata for one in tensors}
+        self._buffers = {
+            one.untyped_storage()._cdata for one in tensors if not isinstance(one, nn.Parameter)
+        }
         self._steps: dict[int, tuple[StorageWeakRef, Step]] = {}  # by the address of a storage
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
@@ -153,7 +136,7 @@ class Tape(TorchDispatchMode):
     def end(self) -> None:
         """Watch nothing any more: it may still stand in the stack of another thread."""
         self.end_pass()
-        self.is_here = _never
+        self.is_here = lambda: False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -164,9 +147,8 @@ class Tape(TorchDispatchMode):
             return function(*arguments, **keywords)
         if own_work.thread.is_on or not self.is_here():
             return without_mode.run(function, arguments, keywords, kind.name)
-        is_left = kind.is_composite and torch.is_inference_mode_enabled() and not types
-        if is_left and not without_mode.has_own_kernel(function, arguments):
-            with self:  # torch takes composites apart before, except in inference mode
+        if self._is_to_be_taken_apart(function, kind, arguments) and not types:
+            with self:
                 return self._composites.run(function, arguments, keywords)
         made = without_mode.run(function, asked(kind.name, arguments), keywords, kind.name)
         own_work.thread.is_on = True
@@ -180,6 +162,16 @@ class Tape(TorchDispatchMode):
             own_work.thread.is_on = False
         return made
 
+    def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:
+        """Whether it is of other operations; torch takes most apart, but none of inference tensors.
+
+        A linear layer is left whole: its parts may add up in another order.
+        """
+        if not kind.is_composite:
+            return False
+        is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
+        return not (is_layer or without_mode.has_own_kernel(function, arguments))
+
     def _follow(
         self, function: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
     ) -> None:
@@ -188,6 +180,8 @@ class Tape(TorchDispatchMode):
             return self.fused[name](made, dict(zip(kind.names, arguments, strict=False)) | keywords)
         if name.startswith("bernoulli"):
             return _note(self._noise, made)
+        if name == "linear":  # as a product with a parameter
+            return None
         if name in PRODUCTS:
             return self._multiply(function, name, arguments, keywords, made)
         tensors = [one for one in _flat((arguments, *keywords.values())) if isinstance(one, Tensor)]
@@ -222,7 +216,7 @@ class Tape(TorchDispatchMode):
         """Append an operation to the tape of its largest operand, or of one that has a softmax."""
         result, place = made
         views = [view for one in tensors if (view := self._view(one)) is not None]
-        lead = max(views, key=lambda one: (one.step.softmax is not None, _count(one.size)))
+        lead = max(views, key=lambda one: (one.step.softmax is not None, math.prod(one.size)))
         before = lead.step
         softened = {id(one.step.product) for one in views if one.step.softmax is not None}
         self._joined |= softened - {id(before.product)}
@@ -244,7 +238,8 @@ class Tape(TorchDispatchMode):
         """The step, noted if it is a softmax or an exponential."""
         if name in MAY_BE_ONE:
             step.softmax, step.is_map, step.met = step, name in SOFTMAXES, False
-            self._begun.append((self.name(), step))
+            if "log" not in name:  # as a loss takes it
+                self._begun.append((self.name(), step))
         return step
 
     def _write(
@@ -252,6 +247,8 @@ class Tape(TorchDispatchMode):
     ) -> None:
         """Append an operation that has written into one of its arguments."""
         target: Any = arguments[0] if arguments else None
+        if _is_dense(target):  # a buffer that is written into may be a cache of keys
+            self._parameters -= {target.untyped_storage()._cdata} & self._buffers
         view = self._view(target)
         if view is None or not kind.name.endswith("_"):
             # what a function writes into beside its first argument is not followed
@@ -260,6 +257,7 @@ class Tape(TorchDispatchMode):
                     self._steps.pop(written.untyped_storage()._cdata, None)
             return
         before = view.step
+        before.uses += 1
         step = Step(
             function, (None, *self._tied(arguments[1:])), self._tied(keywords), None,
             before.shape, before.stride, before.dtype, view, before.product, before.softmax,
@@ -270,15 +268,9 @@ class Tape(TorchDispatchMode):
     def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function,
-            (None, *arguments[1:]),
-            {},
-            None,
-            tuple(made.shape),
-            made.stride(),
-            made.dtype,
-            is_map=True,
-        )
+            function, (None, *arguments[1:]), {}, None,
+            tuple(made.shape), made.stride(), made.dtype, is_map=True,
+        )  # fmt: skip
         step.softmax = step
         self._keep(made, step)
 
@@ -290,6 +282,9 @@ class Tape(TorchDispatchMode):
         factors = arguments[at : at + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
             return
+        if is_traced():  # copies would stand in the graph
+            self.miss(self.name(), TRACED)
+            return
         if "out" in keywords:  # what is run again makes a tensor of its own
             function, keywords = function.overloadpacket.default, {**keywords}
             del keywords["out"]
@@ -297,12 +292,16 @@ class Tape(TorchDispatchMode):
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
             if all(are_weights):  # the values of one of them came through a gate
-                are_weights = [step.softmax.product is not step.softmax for step in steps]
+                are_weights = [
+                    step is not None and step.softmax is not step.product for step in steps
+                ]
             if not all(are_weights):
-                self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
+                adds = at == 1 and bool(arguments[0].any())  # something to weights times values
+                self._meet(factors, are_weights.index(True), None if adds else made)
             return
         begun = next((step for step in steps if step is not None), None)
-        if begun is not None:
+        # a product of two tables may be a linear layer, with a weight that is computed
+        if begun is not None and {name, begun.product.name} <= BATCHED:
             self._chained[id(begun.product)] = self.name(), begun.product
         held = tuple(Held(one) if isinstance(one, Tensor) else one for one in arguments)
         step = Step(
@@ -323,11 +322,11 @@ class Tape(TorchDispatchMode):
         softmax.met = True
         if view.step.is_dropped and softmax.product is not softmax:
             weights = view.value({})  # as dropout does not leave them
-        if not (_is_softmax_of(view) or _are_map(weights)):
+        if not (is_softmax_of(view) or are_map(weights)):
             self.miss(self.name(), NO_MAP)
             return
         output = made if place == 0 or made is None else made.mT
-        query, key = _copied(softmax.product) or (weights.detach().clone(),) * 2
+        query, key = copied(softmax.product) or (weights.detach().clone(),) * 2
         self.see(Meeting(softmax, view, query, key, value, output))
 
     def _step(self, tensor: Any) -> Step | None:
@@ -354,7 +353,11 @@ class Tape(TorchDispatchMode):
     def _tied(self, value: Any) -> Any:
         """Arguments as a step keeps them."""
         if isinstance(value, Tensor):
-            return self._view(value) or Held(value)
+            view = self._view(value)
+            if view is None:
+                return Held(value)
+            view.step.uses += 1
+            return view
         if isinstance(value, dict):
             return {name: self._tied(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
@@ -371,46 +374,10 @@ class Tape(TorchDispatchMode):
         return _is_dense(tensor) and _is_noted(self._noise, tensor.untyped_storage()._cdata)
 
 
-def adds(at: int, arguments: tuple) -> bool:
-    """Whether a product of two factors, which begin at a place, adds something to them."""
-    return at == 1 and bool(arguments[0].any())
-
-
-def _never() -> bool:
-    return False
-
-
-def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
-    """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
-    if product.name not in PRODUCTS:
-        return None
-    at, arguments = PRODUCTS[product.name], product.arguments
-    query, key = (
-        one if one.version is None else Held(one.value(), copies=True)
-        for one in arguments[at : at + 2]
-    )
-    product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
-    return query.tensor, key.tensor.mT
-
-
-def _is_softmax_of(view: View) -> bool:
-    """Whether the last axis of a view is that of its softmax, and nothing changed its rows since."""
-    softmax = view.step.softmax
-    assert softmax is not None
-    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
-
-
 def _is_dense(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class with strides."""
-    is_torchs = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_nested
-    return is_torchs and tensor.layout is torch.strided
-
-
-def _are_map(weights: Tensor) -> bool:
-    """Whether weights are not negative, and sum to at most one in each row."""
-    wide = weights.detach().float()
-    room = ROUGH if weights.dtype.itemsize < 4 else EXACT
-    return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
+    is_torchs = type(tensor) in (Tensor, nn.Parameter)
+    return is_torchs and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
@@ -420,10 +387,6 @@ def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
 
 def _is_noted(table: dict[int, StorageWeakRef], at: int) -> bool:
     return at in table and not table[at].expired()
-
-
-def _count(size: tuple[int, ...]) -> int:
-    return functools.reduce(lambda a, b: a * b, size, 1)
 
 
 def _flat(value: Any) -> Iterable[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -20,10 +20,35 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from heedful.recorder.doors import encoder_layers, sdpa
+from heedful.recorder.doors import by_hand, encoder_layers, sdpa, transformers_interface
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.doors.tape import Meeting, Tape
+from heedful.recorder.hooks import Hook
 from heedful.recorder.observed import Observed, See
+
+# Packages whose modules tell, and torch's layers that attend by themselves
+WRITERS = ("torch", "heedful", "transformers")
+LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+
+
+def tells(module: nn.Module) -> bool:
+    """Whether all attention of a module is told by it, and none is by hand.
+
+    So it is of modules of ours, of those of transformers that use its interface for attention, and
+    of torch's layers, unless somebody has put a hook or another `forward` on it.
+    """
+    kind = type(module)
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    written_by = getattr(getattr(kind, "forward", None), "__module__", None) or ""
+    is_changed = "forward" in module.__dict__ or written_by.partition(".")[0] not in WRITERS
+    if is_changed or not all(isinstance(hook, Hook) for hook in hooks):
+        return False
+    package = kind.__module__.partition(".")[0]
+    if package == "torch":
+        return not isinstance(module, nn.MultiheadAttention | nn.Transformer | LAYERS)
+    return package == "heedful" or (
+        package == "transformers" and transformers_interface.uses_it(kind)  # type: ignore[arg-type]
+    )
 
 
 @contextmanager
@@ -66,7 +91,7 @@ def _by_hand(meeting: Meeting) -> Observed:
         meeting.key,
         meeting.value,
         meeting.output,
-        door="softmax and a product",
+        door=by_hand.DOOR,
         why=sdpa.DROPPED if meeting.weights.step.is_dropped else why,
         meeting=meeting._replace(value=None, output=None),
     )

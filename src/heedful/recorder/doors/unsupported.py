@@ -47,7 +47,7 @@ def modules_of(model: nn.Module) -> Modules:
         layout = LAYOUTS.get(type(module).__name__)
         if layout:
             raise ArgumentError(
-                f"{name} is a {type(module).__name__}, which attends by {layout}",
+                f"{name or 'the model'} is a {type(module).__name__}, which attends by {layout}",
                 expected="attention whose weights are a map of queries × keys",
                 remedy="record another model; its maps would not be what it computed",
             )

@@ -7,7 +7,7 @@ the operation calls itself. Without a mode, they have their say there too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -67,9 +67,9 @@ def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) ->
     return function(*arguments, **keywords)
 
 
-def autocasting() -> AbstractContextManager[None]:
-    """A context in which autocast is on as it is where the model called the operation."""
-    return _with(_autocasting())
+def is_autocasting() -> bool:
+    """Whether autocast is on where the model called the operation."""
+    return bool(_autocasting())
 
 
 class Composites:

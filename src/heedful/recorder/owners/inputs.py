@@ -59,9 +59,10 @@ class Inputs:
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
                         if plain(name) in MASKS or are_ids(one)}  # fmt: skip
-        if embedded is not None and are_ids(embedded) and not any(self._are_ids.values()):
-            self._tables["ids"] = embedded.detach().clone()
-            self._are_ids["ids"], self.shapes["ids"] = True, tuple(embedded.shape)
+        is_table = embedded is not None and are_ids(embedded)
+        self._embedded = (
+            embedded.detach().cpu().clone() if embedded is not None and is_table else None
+        )
         self._has_cache = any(
             ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
             for name, one in given.items()
@@ -162,7 +163,7 @@ class Inputs:
             read = [name for name in given if name not in WRITTEN_IDS]
             found = read if read or has_others else given
         if len(found) != 1:
-            return None
+            return None if named else self._embedded
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
 
     def _once(self, key: tuple, made: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ or a run of keys for each query where it is exactly that, else into bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -15,11 +16,13 @@ from torch import Tensor
 from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.observed import Observed
+from heedful.recording.groups import tables_of
 
 ENTRIES = 1 << 20  # of a table that are compared at a time
 FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
 # What may attend (boolean), and what is added to the scores; None for what there is not
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
+Split: TypeAlias = Callable[[Any, Observed], Parts]
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
@@ -126,7 +129,8 @@ class Masks:
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Any, tuple[int, ...], Parts]] = []
+        # tables, by what they were split, for calls of which shape, and the parts
+        self._known: list[tuple[Any, Split, tuple[int, ...], Parts]] = []
 
     def split(self, seen: Observed) -> None:
         """Leave a call a mask that only hides; what it added becomes part of the bias.
@@ -135,24 +139,40 @@ class Masks:
         """
         if seen.mask is None and seen.bias is not None and bool((seen.bias <= HIDDEN).any()):
             seen.mask, seen.bias = seen.bias, None
-        if seen.mask is None or isinstance(seen.mask, Mask):
+        if seen.bias is not None:
+            _, seen.bias = self._once(seen.bias, seen, _bias)
+        if seen.mask is None:
             return
-        known = [parts for mask, shape, parts in self._known if shape == seen.shape
-                 and _is_same(mask, seen.mask)]  # fmt: skip
-        if known:
-            parts = known[0]
-        else:
-            parts = _parts(seen.mask, seen)
-            self._known = [*self._known[-3:], (seen.mask, seen.shape, parts)]
-        seen.mask, added = parts
+        split = _mask if isinstance(seen.mask, Mask) else _parts
+        seen.mask, added = self._once(seen.mask, seen, split)
         if added is not None:
             seen.bias = added if seen.bias is None else seen.bias + added
+
+    def _once(self, table: Any, seen: Observed, split: Split) -> Parts:
+        """What was made of such a table for a call of this shape, or is made now."""
+        for other, by, shape, parts in self._known:
+            if (by, shape) == (split, seen.shape) and _is_same(other, table):
+                return parts
+        parts = split(table, seen)
+        self._known = [*self._known[-7:], (table, split, seen.shape, parts)]
+        return parts
+
+
+def _mask(mask: Mask, seen: Observed) -> Parts:
+    return mask, None
+
+
+def _bias(bias: Tensor, seen: Observed) -> Parts:
+    return None, bias
 
 
 def _is_same(mask: Any, other: Any) -> bool:
     """Whether masks have the same entries, as where each layer of a model makes its own."""
     if mask is other:
         return True
+    if isinstance(mask, Mask) and type(mask) is type(other):
+        tables = tables_of(mask), tables_of(other)
+        return repr(mask) == repr(other) and all(map(_is_same, *tables))
     if not (isinstance(mask, Tensor) and isinstance(other, Tensor)):
         return False
     is_like = (mask.shape, mask.dtype, mask.device) == (other.shape, other.dtype, other.device)

@@ -277,7 +277,9 @@ def _other(name: str, tensor: Tensor, chosen: Tensor) -> Tensor:
     chance = torch.Generator("cpu").manual_seed(1)
     chosen = chosen.to(tensor.device).expand(tensor.shape)
     if tensor.is_floating_point():
-        noise = torch.empty(tensor.shape, device="cpu").uniform_(0.5, 1.5, generator=chance)
+        noise = torch.empty(tensor.shape, dtype=torch.float32, device="cpu").uniform_(
+            0.5, 1.5, generator=chance
+        )
         return torch.where(chosen, tensor + noise.to(tensor), tensor)
     is_aside = is_other(name) or any(part in plain(name) for part in CUTS)
     if tensor.dtype == torch.bool or tensor.ndim < 2 or is_aside or not tensor.numel():

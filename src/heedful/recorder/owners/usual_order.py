@@ -18,6 +18,7 @@ from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recording.proof import Layout
 
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
+WEIGHTS = ("weight", "original", "original1")  # of a layer, and of what parametrizes it
 # The axes that one axis of a map joins, the outer first: the size of each, and what it is of
 Joined: TypeAlias = list[tuple[int, str]]
 BLOCK = "its one key may be a block of several, each with a softmax of its own"
@@ -77,9 +78,11 @@ def widths_of(module: nn.Module) -> set[int]:
     """The widths that linear layers, convolutions and other tables in a module take and give."""
     found = set()
     for part in module.modules():
-        weight = getattr(part, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
-            found |= {*weight.shape[:2]}
+        # not as attributes, which a parametrization computes anew, and may write into buffers
+        tables = (part._parameters | part._buffers).items()
+        weights = [table for name, table in tables if name in WEIGHTS and table is not None]
+        if not isinstance(part, nn.Embedding):
+            found |= {size for weight in weights if weight.ndim > 1 for size in weight.shape[:2]}
     for parameter in module.parameters(recurse=False):
         if parameter.ndim in (2, 3):  # a projection, of one head or of several
             found |= {max(parameter.shape[-2:]), parameter.shape[0] * parameter.shape[-1]}
@@ -121,7 +124,10 @@ def _fitting(sizes: list[int], width: int, of: Sizes) -> tuple[list[Joined], str
         return not of.widths or width == 1 or heads * width / times in of.widths
 
     try:
-        return _named(sizes, of.texts, fits), ""
+        named = _named(sizes, of.texts, fits)
+        heads = math.prod(size for joined in named for size, role in joined if role == HEADS)
+        is_one_of_several = heads == 1 and not fits(1)
+        return named, "one head alone is narrower than the module" if is_one_of_several else ""
     except ArgumentError:
         named = _named(sizes, of.texts, lambda heads: fits(heads, 2))
         return named, "its heads together are twice as wide as the module"

@@ -187,6 +187,7 @@ class Answers:
             "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
             "seen": int((scores > -torch.inf).sum()), "rank": int((scores > made.score).sum()) + 1,
             "hidden": made.score == -torch.inf, "proof": call.proof, "why": call.why,
+            "layout": call.layout,
             "name": call.name, "value": _value(call, head, key),
             "group": len(call.causes.query) // len(call.causes.key),
         }  # fmt: skip

@@ -86,25 +86,31 @@ class Text:
 
 
 def texts_of(recording: Recording) -> list[Text]:
-    """The sequences of a recording; a generation, with its many passes, also as one."""
+    """The texts of a recording with their parts; a generation of many passes also as one."""
     found = []
     sequences = recording.sequences
     several = len(sequences) > 1
     for number, sequence in enumerate(sequences):
-        if not len(sequence):  # of a text whose calls are not known to be its own
-            continue
         name = f"text {number + 1}" if several else "the text"
         code = f"recording.sequences[{number}]" if several else "recording"
-        calls = list(sequence)
-        if len({call.pass_index for call in calls}) > 1:
+        parts = sequence.parts
+        if len({call.pass_index for call in sequence}) > 1:
             with suppress(HeedfulError):
                 as_one = recording.stitched(number)
                 stitched = f"recording.stitched({number})"
+                prompt = _prompt(list(sequence))
                 found.append(
-                    Text(f"{name}, as one", as_one, stitched, _prompt(calls), sides=sequence.sides)
+                    Text(f"{name}, as one", as_one, stitched, prompt, sides=sequence.sides)
                 )
             name = f"{name}, pass by pass"
-        found.append(Text(name, calls, code, sides=sequence.sides))
+        for at, part in enumerate(parts):
+            if not len(part):  # of a text whose calls are not known to be its own
+                continue
+            if len(parts) > 1:
+                own = f"{name}, part {at + 1}", list(part), f"{code}.parts[{at}]"
+            else:
+                own = name, list(part), code
+            found.append(Text(*own, sides=part.sides))
     return found
 
 
@@ -139,6 +145,7 @@ def _about(call: Call, at: int, read: Read) -> dict[str, Any]:
         "pass": call.pass_index,
         "kind": call.kind,
         "proof": call.proof,
+        "layout": call.layout,
         "why": call.why,
         "heads": call.heads,
         "shape": [H, N, M],

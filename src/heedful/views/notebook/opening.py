@@ -16,6 +16,11 @@ class _OneCall(list[Call]):
 
     sides = None  # nobody knows what else there was
 
+    @property
+    def parts(self) -> list[_OneCall]:
+        """Itself: of a text of several parts one alone is there."""
+        return [self]
+
 
 class Alone(Recording):
     """One call whose recording is no longer there."""
@@ -46,7 +51,8 @@ def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts,
     home = shown.home()
     if isinstance(shown, Sequence):
         texts = Texts({NAME: home or Recording(shown._own, texts=shown._texts)}, **chosen)
-        return texts, _address(texts, lambda call: call.sequence == shown._index)
+        of = shown._index, shown._part
+        return texts, _address(texts, lambda call: (call.sequence, call.part) == of)
     if home is not None:
         texts = Texts({NAME: home}, **chosen)
         found = _address(texts, lambda call: _is_same(call, shown))
@@ -67,7 +73,7 @@ def _address(texts: Texts, is_meant: Any) -> str:
 
 def _is_same(one: Call, other: Call) -> bool:
     mine, others = (
-        (call.name, call.index, call.pass_index, call.sequence, call.shape[1:])
+        (call.name, call.index, call.pass_index, call.sequence, call.part, call.shape[1:])
         for call in (one, other)
     )
     return mine == others

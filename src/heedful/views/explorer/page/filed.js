@@ -304,13 +304,14 @@ class Filed {
     const kept = this._kept(call);
     const { about } = call;
     const [h, n, m] = [this._head(call, head), Number(query), Number(key)];
-    const { proof, why, name } = about;
+    const { proof, layout, why, name } = about;
+    const certain = { proof, layout, why, name };
     const made = await this._computed(call, { what: "cell", h, n, m }, signal);
     const largest = kept.largest(h, n);
     const { weight, atMost, hidden } = kept.weight(h, n, m, largest);
     const isExact = Boolean(largest?.some(([at]) => at === m)) || (kept.isWhole && !kept.half);
     const stored = isExact && this.computedWord !== "exact" ? weight : null;
-    if (made) return { ...made, stored, word: this.computedWord, proof, why, name };
+    if (made) return { ...made, stored, word: this.computedWord, ...certain };
     const missing = Number.isNaN(weight);
     const known = kept.known(h, n).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
     const rivals = known.slice(0, RIVALS);
@@ -327,9 +328,7 @@ class Filed {
       seen: kept.mask?.count(h, n) ?? null,
       rivals: { data: Int32Array.from(rivals, ([at]) => at), shape: [rivals.length] },
       weights: { data: Float32Array.from(rivals, ([, one]) => one), shape: [rivals.length] },
-      proof,
-      why,
-      name,
+      ...certain,
     };
   }
 

@@ -6,7 +6,7 @@ import { ending, lowest, SCALES } from "./under.js";
 
 /** @import { Painter } from "./painter.js" */
 /** @import { State } from "./state.js" */
-/** @import { Axis, Side, Source } from "./types.js" */
+/** @import { Axis, CallAbout, Side, Source } from "./types.js" */
 
 const MOST = 1 << 20; // weights in one table
 const PAGE = 4096; // tokens in one answer
@@ -172,8 +172,12 @@ function nameOf(state, side) {
 /** Where the numbers are from and what they are. @param {State} state @param {Painter} painter */
 function caption(state, painter) {
   const [q, k] = inView(painter.place).map(([from, to]) => `${from}–${to - 1}`);
-  return `${nameOf(state, state)} · queries ${q}, keys ${k} · ${painter.word.value} · ${state.call.value.proof} · heedful`;
+  return `${nameOf(state, state)} · queries ${q}, keys ${k} · ${painter.word.value} · ${known(state.call.value)} · heedful`;
 }
+
+/** What is certain of a call; of a guess, why it is one. @param {CallAbout} call */
+const known = ({ proof, layout, why }) =>
+  `${proof} · ${layout === "guessed" ? `warning: guessed layout: ${why}` : `layout ${layout}`}`;
 
 /** @param {string} text @param {number} letters */
 function wrapped(text, letters) {

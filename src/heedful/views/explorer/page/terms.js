@@ -28,11 +28,13 @@ const MEANS = {
   sampled: "Computed from some of the queries; the exact number follows.",
   pooled: "One number for many cells: the largest of them, or their mean.",
   "half precision": "Stored in 16 bits: right to about three digits.",
-  proved:
-    "These weights times the values gave the model's own output, and the texts are the right ones.",
-  assumed: "The numbers are right; which text or head they belong to was inferred.",
+  proved: "These weights times the values gave the model's own output.",
   unproved: "The numbers could not be compared with the model's output.",
   refuted: "The numbers are not the model's: no weights are shown.",
+  told: "The layer itself, or the user, said which axis is texts, heads, queries and keys.",
+  verified: "Changed inputs showed which axis is texts, heads, queries and keys.",
+  usual: "Texts, heads, queries and keys are taken in the usual order, and their sizes fit.",
+  guessed: "Which axis is texts, heads, queries and keys is a guess: another choice was possible.",
   entropy:
     "How spread out the rows are, on average, in nats: 0 is one key, log(keys) is all alike.",
   distance: "How far from itself a token looks on average, in tokens.",

@@ -6,7 +6,7 @@ import { Menu } from "./menu.js";
 import { NewText } from "./recording.js";
 import { recorded, saved } from "./save.js";
 import { Strongest } from "./strongest.js";
-import { Explained, Term } from "./terms.js";
+import { Explained, meaning, Term } from "./terms.js";
 
 /** @import { Growing } from "./growing.js" */
 /** @import { Painter } from "./painter.js" */
@@ -21,13 +21,14 @@ import { Explained, Term } from "./terms.js";
  * @param {() => Painter[]} given.painters @param {() => void} given.help
  */
 export function Top({ state, source, host, tokens, growing, painter, painters, help }) {
-  const { proof } = state.call.value;
+  const { proof, layout, why } = state.call.value;
   const one = painter.value;
   const missed = Object.entries(state.about.recordings[state.at.value[0]].missed);
   return html`<header>
     <div class="what"><b class="logo">heedful</b>
       <${Chooser} state=${state} side=${state} label="What is looked at" />
       <span class=${`proof ${proof}`}>${Term(proof)}</span>
+      <span class=${`layout ${layout}`}>${layout === "guessed" ? Explained("layout guessed", `${meaning(layout)} ${why}`) : Term(`layout ${layout}`, layout)}</span>
       ${missed.length ? html`<span class="quiet missed">${Explained(`${missed.length} not recorded`, missed.map(([name, why]) => `${name}: ${why}`).join("; "))}</span>` : null}
       ${state.about.file ? html`<span class="quiet">${Explained("one file", state.about.file.said)}</span>` : null}</div>
     <div class="tools">

@@ -24,7 +24,8 @@
  * @property {number} index
  * @property {number} pass
  * @property {string} kind "causal", "cross", and the other kinds of masks
- * @property {"proved" | "assumed" | "unproved" | "refuted"} proof
+ * @property {"proved" | "unproved" | "refuted"} proof
+ * @property {"told" | "verified" | "usual" | "guessed"} layout how its axes are known
  * @property {string | null} why
  * @property {number[]} heads the model's numbers
  * @property {[number, number, number]} shape heads, queries, keys

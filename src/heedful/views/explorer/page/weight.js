@@ -81,9 +81,10 @@ function Filed({ made, state, tokens, at }) {
     <${Line} state=${state} at=${at} />`;
 }
 
-/** Whether the number is the model's. @param {{made: Answer}} given */
+/** Whether the number is the model's, and of what. @param {{made: Answer}} given */
 function Proof({ made }) {
-  return html`<p class=${`proof ${made.proof}`}>${Term(made.proof)}${made.why ? `: ${made.why}` : ""}</p>`;
+  const layout = html`<span class=${`layout ${made.layout}`}>${Term(`layout ${made.layout}`, made.layout)}</span>`;
+  return html`<p class=${`proof ${made.proof}`}>${Term(made.proof)}, ${layout}${made.why ? `: ${made.why}` : ""}</p>`;
 }
 
 /** @param {Answer} made */

@@ -1,0 +1,84 @@
+"""How much of calls is certain stands beside every table and picture; of a guess they warn."""
+
+import html
+import json
+
+import pytest
+import torch
+
+from heedful.pictures import layers
+from heedful.recording import from_attentions, load
+from heedful.recording.drawing import Chosen, scores_picture
+from heedful.recording.proof import Layout
+
+WHY = "its 2 heads may be 2 texts"
+REASON = f"not compared: only the weights are known; {WHY}"
+WARNING = f"warning: guessed layout (1 of 2 calls): {REASON}"
+WORDS = "proof: unproved; layout: 1 told, 1 guessed"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file of two calls, of which the layout of one is guessed."""
+    maps = from_attentions([torch.ones(1, 2, 6, 6).tril() / torch.arange(1, 7)[:, None]] * 2)
+    maps._captures[1].layout = Layout("guessed", WHY)
+    return maps.save(tmp_path / "r.safetensors")
+
+
+@pytest.fixture
+def recording(path):
+    return load(path)
+
+
+def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
+    notes = []
+    monkeypatch.setattr(layers, "draw", lambda blocks, **look: notes.append(look["notes"]))
+    recording.plot()
+    recording.plot(layers=0)
+    recording[1].plot()
+    guess = ["proof: unproved; layout: guessed", f"warning: guessed layout: {REASON}"]
+    assert notes == [[WORDS, WARNING], ["proof: unproved; layout: told"], guess]
+
+
+def test_a_picture_of_scores_too(recording):
+    for layer, words in ((0, "layout: told"), (1, "layout: guessed · warning: guessed layout: ")):
+        figure = scores_picture(list(recording), Chosen(layers=layer))
+        assert words in figure.get_supxlabel()
+        assert (WHY in figure.get_supxlabel()) == (layer == 1)
+
+
+def test_notes_that_are_longer_than_the_picture_are_broken(recording):
+    recording._captures[1].layout = Layout("guessed", "a long reason " * 30)
+    figure = recording.plot(title="a")
+    figure.draw_without_rendering()
+    [note] = (text for text in figure.texts if text.get_text().startswith("warning"))
+    box, page = note.get_window_extent(), figure.bbox
+    assert page.x0 <= box.x0 < box.x1 <= page.x1
+    assert page.y0 <= box.y0 < box.y1 <= page.y1
+
+
+def test_a_table_in_a_notebook(recording):
+    shown = html.unescape(recording._repr_html_())
+    assert WARNING in shown
+    assert [shown.count(f">{word}</span>") for word in ("told", "guessed")] == [1, 1]
+
+
+def test_a_table_of_segments(recording):
+    header, *lines = str(recording.segments({"a": slice(0, 3)})).splitlines()
+    assert header.split()[:3] == ["head", "layout", "from"]
+    assert [line.split()[1] for line in lines[:8]] == ["told"] * 4 + ["guessed"] * 4
+    assert [row["layout"] for row in json.loads(recording.segments({"a": [0]}).to_json())][::8] == [
+        "told", "guessed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", [[], ["--segments", "a=0:3"]], ids=["heads", "segments"])
+def test_a_table_in_a_terminal(rest, path, said):
+    status, output, _ = said("heads", path, *rest)
+    assert status == 0
+    assert "layout" in output.splitlines()[0].split()
+    below = " ".join(output.partition("\n\n")[2].split())
+    missing = "unproved (1 of 2 calls): not compared: only the weights are known"
+    assert below == f"{WORDS} {missing} {WARNING}"
+    rows = json.loads(said("heads", path, *rest, "--json")[1])
+    assert {row["layout"] for row in rows} == {"told", "guessed"}

@@ -1,0 +1,184 @@
+"""What is read off a tape: scale, mask, bias, soft cap and sinks, beside NumPy in float64.
+
+Where they do not give the tape's own weights, as in half precision, its map is kept bit for bit.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from looked import Given, near
+from random_maps import whole_map
+
+import heedful
+from heedful.ops.causes import Causes
+from heedful.ops.masks import Dense
+from heedful.recorder.doors import by_hand
+
+
+class Case:
+    """Queries, keys and values, and the tables that models add to their scores."""
+
+    def __init__(self, B=2, H=3, N=5, M=7, d=4, dtype=torch.float32, seed=0):
+        random = torch.Generator().manual_seed(seed)
+        self.query, self.key, self.value = (
+            torch.randn(B, H, size, d, generator=random).to(dtype) for size in (N, M, M)
+        )
+        self.hidden = torch.rand(N, M, generator=random) < 0.4
+        self.hidden[0] = self.hidden[:, 0] = False  # each key is seen, so that none is padding
+        self.bias = torch.randn(H, N, M, generator=random).to(dtype)
+        self.slopes = (torch.rand(H, 1, 1, generator=random) + 0.5).to(dtype)
+        self.sinks = torch.randn(H, generator=random).to(dtype)
+
+    def added(self, low):
+        return torch.zeros_like(self.hidden, dtype=self.query.dtype).masked_fill(self.hidden, low)
+
+    def with_sinks(self, scores):
+        column = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+
+    def added_before(self, scores):
+        """By torch's product that adds a table to it."""
+        table = self.bias.expand(scores.shape).flatten(0, 1)
+        query, key = self.query.flatten(0, 1), self.key.flatten(0, 1)
+        made = torch.baddbmm(table, query, key.mT, beta=0.5, alpha=0.37)
+        return made.view(scores.shape).softmax(-1)
+
+    def all_parts(self, scores):
+        capped = 3 * torch.tanh(scores * 0.37 / 3) + self.bias
+        return self.with_sinks(capped.masked_fill(self.hidden, -math.inf))
+
+
+def by_exp(scores):
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def mask(of):
+    return {"mask": Dense(~of.hidden[None])}
+
+
+LOW = {"infinity": -math.inf, "1e4": -1e4, "1e9": -1e9}
+# The weights of scores as a model writes them, and the parts that they are made of
+FORMS = {
+    "scale": (lambda of, scores: (scores * 0.37).softmax(-1), lambda of: {"scale": 0.37}),
+    "usual scale": (
+        lambda of, scores: (scores / of.key.shape[-1] ** 0.5).softmax(-1),
+        lambda of: {"scale": of.key.shape[-1] ** -0.5},
+    ),
+    "temperature": (
+        lambda of, scores: (scores * of.slopes).softmax(-1),
+        lambda of: {"query": of.query.double() * of.slopes.double()},
+    ),
+    "exp and sum": (lambda of, scores: by_exp(scores), lambda of: {}),
+    "bias": (lambda of, scores: (scores + of.bias).softmax(-1), lambda of: {"bias": of.bias}),
+    "baddbmm": (
+        lambda of, scores: of.added_before(scores),
+        lambda of: {"scale": 0.37, "bias": 0.5 * of.bias},
+    ),
+    "softcap": (
+        lambda of, scores: (3 * torch.tanh(scores / 3)).softmax(-1),
+        lambda of: {"softcap": 3.0},
+    ),
+    "sinks": (lambda of, scores: of.with_sinks(scores), lambda of: {"sinks": of.sinks}),
+    "all": (
+        lambda of, scores: of.all_parts(scores),
+        lambda of: {"scale": 0.37, "softcap": 3.0, "bias": of.bias, "sinks": of.sinks} | mask(of),
+    ),
+    **{
+        f"filled with -{name}": (
+            lambda of, scores, low=low: scores.masked_fill(of.hidden, low).softmax(-1), mask
+        )
+        for name, low in LOW.items()
+    },
+    **{
+        f"plus -{name}": (lambda of, scores, low=low: (scores + of.added(low)).softmax(-1), mask)
+        for name, low in LOW.items()
+    },
+}  # fmt: skip
+
+
+def recorded(form, of):
+    """The recording, the weights as the model had them, and the parts in float64."""
+    weigh, parts_of = FORMS[form]
+    met = []
+
+    def attend(query, key, value):
+        met.append(weigh(of, query @ key.mT))
+        return met[0] @ value
+
+    model = Given(attend)
+    with torch.no_grad(), heedful.record(model, axes={"*": "b h n d"}) as recording:
+        model(of.query, of.key, of.value)
+    assert not recording.missed
+    parts = {"query": of.query, "scale": 1.0, **parts_of(of)}
+    query = parts.pop("query").double()
+    expected = [Causes(query[b], of.key[b].double(), **parts) for b in range(len(query))]
+    return recording, met[0], expected
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=30)
+@given(*[st.integers(1, 3)] * 2, *[st.integers(1, 9)] * 2, st.integers(1, 5), st.integers(0, 999))
+def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
+    recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
+    for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
+        assert (call.door, call.proof, call.layout) == (by_hand.DOOR, "proved", "told")
+        weights = torch.from_numpy(whole_map(causes)[0]).float()
+        near(call.weights(), weights)
+        near(used, weights)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_are_those_that_the_model_has(form):
+    recording, _, expected = recorded(form, Case())
+    for [call], causes in zip(recording.sequences, expected, strict=True):
+        found = call.causes
+        assert call.map_ is None
+        assert found.scale == pytest.approx(causes.scale, rel=2e-5)
+        assert found.softcap == (None if causes.softcap is None else pytest.approx(3.0, rel=1e-4))
+        torch.testing.assert_close(found.query.double(), causes.query, rtol=1e-4, atol=0)
+        assert (found.mask is None) == (causes.mask is None)
+        sees = torch.ones(causes.shape[1:], dtype=torch.bool)
+        if causes.mask is not None:
+            sees = causes.mask.crop(causes.shape)[0]
+            assert torch.equal(found.mask.crop(causes.shape).expand(3, -1, -1)[0], sees)
+        assert (found.bias is None) == (causes.bias is None)
+        assert (found.sinks is None) == (causes.sinks is None)
+        if causes.bias is not None:  # what all keys of a row have in common changes no weight
+            off = (found.bias - causes.bias).masked_fill(~sees, torch.nan)
+            spread = off - off.nanmean(-1, keepdim=True)
+            assert spread.nan_to_num(0.0).abs().max() < 1e-5
+        if causes.sinks is not None and causes.bias is None:
+            torch.testing.assert_close(found.sinks, causes.sinks, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith("1e9")])
+def test_half_precision_keeps_the_models_own_map_bit_for_bit(form, dtype, tmp_path):
+    recording, met, _ = recorded(form, Case(dtype=dtype))
+    again = heedful.load(recording.save(tmp_path / "r"))
+    for each in (recording, again):
+        for [call], used in zip(each.sequences, met, strict=True):
+            assert call.proof == "proved"
+            assert torch.equal(call.weights(), used)
+
+
+@pytest.mark.parametrize("low", LOW.values())
+@pytest.mark.parametrize("how", [torch.Tensor.masked_fill, lambda s, hidden, low: s + hidden * low])
+def test_a_row_that_is_hidden_as_a_whole_has_the_weights_that_the_model_gave_it(low, how):
+    if low == -math.inf and how is not torch.Tensor.masked_fill:
+        low = -1e30
+    of, met = Case(), []
+    of.hidden[3] = True
+
+    def attend(query, key, value):
+        met.append(how(query @ key.mT, of.hidden, low).softmax(-1))
+        return met[0] @ value
+
+    with torch.no_grad(), heedful.record(model := Given(attend)) as recording:
+        model(of.query, of.key, of.value)
+    for [call], used in zip(recording.sequences, met[0], strict=True):
+        near(call.weights(), used.nan_to_num(0.0))

@@ -1,0 +1,201 @@
+"""What the axes of a call are of: in their usual order, as they are told, or refused."""
+
+import pytest
+import torch
+from looked import WIDTH, Heads, looked_at, near, weighed
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
+from heedful.recorder.owners.usual_order import (
+    BLOCK,
+    HEADS,
+    PARTS,
+    TEXTS,
+    Sizes,
+    usual_order,
+    widths_of,
+)
+
+N, M, D = 5, 7, 4
+
+
+def ordered(beside, texts, heads=1, *, n=N, m=M, other=None, lengths=(N, M)):
+    """The usual order of (*beside, n, m) with keys of width D, of a module of so many heads."""
+    kinds = [BATCH] * len(beside) + [QUERIES, KEYS]
+    rows, columns = (torch.zeros(1, dtype=torch.long) for _ in range(2))
+    cells = Cells(kinds, (*beside, n, m), rows, columns, torch.zeros(n, D), torch.zeros(m, D))
+    order, layout = usual_order(cells, Sizes(texts, other, {heads * D}, lengths))
+    return tuple(order.count(role) for role in (TEXTS, PARTS, HEADS)), layout, order
+
+
+# axes beside queries and keys, texts, heads of the module → texts, parts, heads
+RULES = [
+    ((), 1, 1, (1, 1, 1)),
+    ((3,), 1, 3, (1, 1, 3)),
+    ((6,), 1, 1, (1, 6, 1)),
+    ((2,), 2, 1, (2, 1, 1)),
+    ((6,), 2, 3, (2, 1, 3)),
+    ((8,), 2, 1, (2, 4, 1)),
+    ((2, 3), 2, 3, (2, 1, 3)),
+    ((8, 3), 2, 3, (2, 4, 3)),
+    ((2, 4, 3), 2, 3, (2, 4, 3)),
+]
+
+
+@pytest.mark.parametrize(("beside", "texts", "heads", "counts"), RULES)
+def test_the_first_rule_that_fits_names_the_axes(beside, texts, heads, counts):
+    found, layout, order = ordered(beside, texts, heads)
+    assert (found, layout) == (counts, ("usual", ""))
+    table = torch.rand(*beside, N, M)
+    texts, parts, heads = counts
+    assert torch.equal(order.arranged(table), table.reshape(texts * parts, heads, N, M))
+
+
+GUESSED = [  # what else the axes may be
+    (((2, 3), None, 3), {}, "no input tells how many texts there are"),
+    (((4, 3), 4, 3), {"other": 2}, "there may be 2 texts and not 4, by the sizes of the inputs"),
+    (((3,), 1, 3), {"n": 14, "lengths": (7,)}, "the 14 queries may be 2 heads of 7 queries"),
+    (((3,), 1, 3), {"m": 1}, BLOCK),
+    (((3,), 1, 3), {"lengths": (30,)}, "given nothing with 5 rows, as many as there are queries"),
+    (((24,), 2, 3), {}, "texts × parts × heads are in one axis"),
+    (((2, 6), 2, 3), {}, "its heads together are twice as wide as the module"),
+]
+
+
+@pytest.mark.parametrize(("given", "more", "why"), GUESSED)
+def test_a_layout_is_guessed_where_another_choice_was_possible(given, more, why):
+    _, layout, _ = ordered(*given, **more)
+    assert layout.word == "guessed"
+    assert why in layout.why
+
+
+REFUSED = [
+    ((5, 2), 2, 2),
+    ((3, 2), 2, 3),
+    ((2, 4, 5), 2, 3),
+    ((3, 4, 3), 2, 3),
+    ((1, 2, 3, 4), 1, 4),
+]
+
+
+@pytest.mark.parametrize(("beside", "texts", "heads"), REFUSED)
+def test_what_fits_no_rule_is_refused_with_its_remedy(beside, texts, heads):
+    with pytest.raises(ArgumentError, match=r"axes=, or call recording.verify"):
+        ordered(beside, texts, heads)
+
+
+def test_widths_are_read_without_computing_a_weight():
+    layers = nn.Sequential(
+        nn.Linear(3, 6), nn.Conv1d(6, 8, 1), nn.Embedding(11, 5), nn.LayerNorm(9)
+    )
+    assert widths_of(layers) == {3, 6, 8}
+    norm = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 6))
+    before = [buffer.clone() for buffer in norm.buffers()]
+    assert widths_of(norm) == {3, 6}
+    assert all(map(torch.equal, norm.buffers(), before))
+
+
+def attention(query, key):
+    return (query @ key.mT).softmax(-1) @ key
+
+
+def arranged(how):
+    """Attention of queries and keys (b, h, n, d) that `how` brings into another order."""
+    if how is queries_first:
+        return how
+    return lambda query, key: attention(how(query), how(key))
+
+
+def queries_first(query, key):
+    """Scores (b, n, h, m) of queries (b, n, h, d)."""
+    query, key = query.transpose(1, 2), key.transpose(1, 2)
+    weights = torch.einsum("bnhd,bmhd->bnhm", query, key).softmax(-1)
+    return torch.einsum("bnhm,bmhd->bnhd", weights, key)
+
+
+def windows(x):
+    return x.unflatten(2, (2, 3)).permute(0, 2, 1, 3, 4)  # b w h n d
+
+
+ORDERS = {  # the axes of a query, and how queries (b, h, n, d) come by them
+    "b h n d": lambda x: x,
+    "(b h) n d": lambda x: x.flatten(0, 1),
+    "(h b) n d": lambda x: x.transpose(0, 1).flatten(0, 1),
+    "h b n d": lambda x: x.transpose(0, 1),
+    "b n h d": queries_first,
+    "(b w) h n d": lambda x: windows(x).flatten(0, 1),
+    "b w h n d": windows,
+    "(w b) h n d": lambda x: windows(x).transpose(0, 1).flatten(0, 1),
+}
+USUAL = ("b h n d", "(b h) n d", "b n h d", "(b w) h n d", "b w h n d")
+
+
+def maps_of(model, x, order):
+    query, key = model.heads(x)
+    if "w" in order:
+        return weighed(windows(query), windows(key))  # (b, w, h, n, m)
+    return weighed(query, key)[:, None]
+
+
+def are_those(recording, maps):
+    """Each text has these parts."""
+    assert recording.missed == {}
+    for text, parts in zip(recording.sequences, maps, strict=True):
+        [call] = text
+        assert (call.batch, len(call.parts), len(text.parts)) == (2, len(parts), len(parts))
+        for number, (part, weights) in enumerate(zip(call.parts, parts, strict=True)):
+            assert (part.part, part.proof) == (number, "proved")
+            near(part.weights(), weights)
+            near(call.weights(part=number), weights)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_axes_that_are_told_are_taken_at_their_word(order):
+    model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
+    recording = looked_at(model, x, axes={"Heads": order})
+    are_those(recording, maps_of(model, x, order))
+    assert {call.layout for [call] in recording.sequences} == {"told"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_usual_order_is_right_at_once_and_others_once_verified(order):
+    model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
+    recording = looked_at(model, x, missed=None)
+    maps = maps_of(model, x, order)
+    if order in USUAL:
+        are_those(recording, maps)
+        assert {call.layout for [call] in recording.sequences} == {"usual"}
+    assert recording.verify(model, x) == {"verified": 1}
+    are_those(recording, maps)
+
+
+def test_a_part_that_there_is_not_is_one_line():
+    model = Heads(arranged(windows), heads=3)
+    [call] = looked_at(model, torch.randn(1, 6, WIDTH))
+    with pytest.raises(ArgumentError, match="part 2; expected part 0 to 1"):
+        call.weights(part=2)
+    assert "part 0 of 2" in repr(call)
+
+
+class Odd(nn.Module):
+    """Five heads, whose widths together fit none of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(D, D)
+
+    def forward(self, x):
+        return attention(x, x)
+
+
+def test_what_is_refused_is_missed_until_its_axes_are_told():
+    x = torch.randn(2, 5, N, D)
+    with heedful.record(model := Odd()) as recording:
+        model(x)
+    with pytest.warns(UserWarning, match="attention of Odd was not recorded"):
+        assert len(recording) == 0
+    assert "axes=" in recording.missed["Odd"]
+    recording = looked_at(model, x, axes={"Odd": "b h n d"})
+    near(torch.stack([call.weights() for [call] in recording.sequences]), weighed(x, x))
