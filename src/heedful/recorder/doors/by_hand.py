@@ -30,6 +30,7 @@ FAR = 80.0  # a score so far below all others of its row, with nothing between, 
 VERY_FAR = 5e3  # or this far, whatever is between
 NEAR = {torch.float64: 1e-10}  # what rounding explains of a weight
 ROUNDED = 2e-5  # in all other types: narrower ones keep the map of the tape
+ENTRIES = 1 << 22  # cells of a map that are compared at once
 UNIFORM = 1e-5  # by so much, as a share of them, scales of rows may differ that are one
 LOOKED_AT = 16  # rows on which scales are compared
 # Gives a table with the axes of the softmax as (S, H, N, M)
@@ -85,7 +86,12 @@ def values_of(value: Tensor, meeting: Meeting, cells: Cells, arrange: Arrange) -
 
 
 def is_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
-    """Whether the parts give some rows of the map as the tape does."""
+    """Whether the parts give some rows of the map as the tape does, in blocks of them."""
+    several = max(1, ENTRIES // max(1, weights[:, :, :1].numel()))
+    return all(_are_near(seen, weights, block, near) for block in rows.split(several))
+
+
+def _are_near(seen: Observed, weights: Tensor, rows: Tensor, near: float) -> bool:
     wide = torch.promote_types(seen.query.dtype, torch.float32)
     group = seen.query.shape[1] // seen.key.shape[1]
     key = seen.key.to(wide).repeat_interleave(group, dim=1)
