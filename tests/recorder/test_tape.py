@@ -9,7 +9,7 @@ from torch import nn
 
 from heedful.errors import RunError
 from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, cells_of, in_cells
-from heedful.recorder.doors.tape import LINEAR, NO_MAP, UNMET, Tape
+from heedful.recorder.doors.tape import NO_MAP, UNMET, Tape
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 HIDDEN = torch.rand(N, M) < 0.4
@@ -149,7 +149,7 @@ def test_a_product_with_a_parameter_begins_no_tape():
 def test_reasons_for_what_is_no_call():
     query, key, value = factors()
     for run, missed in (
-        (lambda: (query @ key.mT) @ value, LINEAR),
+        (lambda: (query @ key.mT) @ value, None),
         (lambda: (3 * (query @ key.mT).softmax(-1)) @ value, NO_MAP),
         (lambda: (query @ key.mT).softmax(-1), UNMET),
         (lambda: query @ key.mT, None),
