@@ -149,6 +149,7 @@ def test_a_product_with_a_parameter_begins_no_tape():
 def test_reasons_for_what_is_no_call():
     query, key, value = factors()
     for run, missed in (
+        (lambda: (query @ key.mT) @ value, None),
         (lambda: (3 * (query @ key.mT).softmax(-1)) @ value, NO_MAP),
         (lambda: (query @ key.mT).softmax(-1), UNMET),
         (lambda: query @ key.mT, None),
