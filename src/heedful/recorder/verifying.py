@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -98,7 +99,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Run in evaluation mode, and put everything back: modes, buffers and random states."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [
-        (module._buffers, name, buffer, buffer.detach().clone())
+        (module._buffers, name, buffer, buffer.detach().clone(), _changes(buffer))
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
@@ -111,8 +112,15 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
         finally:
             for module, is_training in modes:
                 module.training = is_training
-            for home, name, buffer, before in buffers:
-                home[name] = buffer.copy_(before)
+            for home, name, buffer, before, changes in buffers:
+                home[name] = buffer
+                if changes != _changes(buffer):  # a graph may hold it as it is
+                    buffer.copy_(before)
+
+
+def _changes(tensor: Tensor) -> float:
+    """How often a tensor was changed; NaN where torch does not count it."""
+    return math.nan if tensor.is_inference() else tensor._version
 
 
 def _called(inputs: Any) -> Given:
