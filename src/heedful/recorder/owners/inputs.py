@@ -1,7 +1,6 @@
 """Reads the inputs of a pass: how many texts there are, which tokens are padding, and their ids.
 
-Tensors are found wherever they stand in the inputs. What they are is known by the names of
-arguments, as models of transformers, our own and many others have them.
+What a tensor is follows from the name of its argument, as most models have it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Real
 from heedful.recorder.running import Frame
 
-# Arguments that tell which keys are no padding; in an encoder–decoder, those of the encoder
+# Masks of the tokens that are no padding; in an encoder–decoder, of the encoder's
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
-# Arguments that may tell it: they are believed only where the call hides all other keys
+# Masks that may say so: they are believed only where the call hides all other keys
 GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
-# Arguments that tell it of the decoder, in an encoder–decoder
+# Masks of the decoder's tokens, in an encoder–decoder
 WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
 MASKS = {*READ, *GUESSED, *WRITTEN}
 READ_IDS, WRITTEN_IDS = (
@@ -37,17 +36,17 @@ TABLES = ("mask", "bias")  # parts of names of tables of queries × keys
 
 
 class Inputs:
-    """What a call of a model was given, as far as it tells of its texts: copies, and sizes.
+    """Shapes of the arguments of a call of a model, and copies of its masks and ids.
 
     shapes: of all tensors among the arguments, by their names.
     image: height and width of the images among them, (texts, channels, h, w); or None.
     number: of the call, among those of its kind.
-    cached: how many tokens a cache among the arguments held before; None where none tells.
-    has_images_in_list: how many images stand in a list; 0 where none do.
+    cached: number of tokens in the cache among the arguments; None if unknown.
+    listed_images: number of images in a list; 0 without such a list.
 
     Args:
         frame: the call.
-        embedded: whole numbers that were looked up in a table, where the call has none itself.
+        embedded: ids that an embedding looked up, where the call has none itself.
     """
 
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
@@ -59,10 +58,9 @@ class Inputs:
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
                         if plain(name) in MASKS or are_ids(one)}  # fmt: skip
-        is_table = embedded is not None and are_ids(embedded)
-        self._embedded = (
-            embedded.detach().cpu().clone() if embedded is not None and is_table else None
-        )
+        self._embedded = None
+        if embedded is not None and are_ids(embedded):
+            self._embedded = embedded.detach().cpu().clone()
         self._has_cache = any(
             ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
             for name, one in given.items()
@@ -76,11 +74,10 @@ class Inputs:
         self._kept: dict[tuple, Tensor] = {}
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
-        """How many texts there are, and how many there may be else; None where nothing tells.
+        """The number of texts, and another number that is possible; None if unknown.
 
         Args:
-            queries: how many queries a text has, by which vectors of tokens with positions first
-                are told from those with texts first.
+            queries: number of queries of a text: an input with positions first has it first.
         """
         if self.listed_images:
             return self.listed_images, None
@@ -102,23 +99,16 @@ class Inputs:
         other = next(iter(others), first[1] if len(first) == 3 else None)
         return count, None if other in (1, count) else other
 
-    @property
-    def tells_padding(self) -> bool:
-        """Whether there are arguments that tell which tokens are padding."""
-        return any(plain(name) in MASKS for name in self._tables)
-
     def real(self, seen: Observed, writes: bool) -> Real:
-        """Which tokens of a call the inputs tell to be no padding.
+        """Which tokens of a call are no padding, by the masks among the inputs.
 
         Args:
             seen: the call.
-            writes: whether a decoder made it, in a model that has an encoder too.
+            writes: whether it is of the decoder of a model that has an encoder too.
         """
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
-        if not self.tells_padding:
-            return Real()
         names = WRITTEN if writes and not seen.cross else READ
         keys = self._told(names, M)
         is_guess = keys is None and names is READ
@@ -126,7 +116,6 @@ class Inputs:
             keys = self._told(GUESSED, M)
         if seen.cross:
             return Real(keys, self._told(WRITTEN, N), is_guess)
-        # a table of one query says what is padding of one text, if it has the name for that
         if keys is not None and (N > 1 or is_guess) and _is_table(keys, seen):
             return Real()
         crosses = self._crosses(N, M)
@@ -141,18 +130,15 @@ class Inputs:
         return Real(keys, self._once(("all", N), keys.new_ones(len(keys), N)), is_guess)
 
     def fills(self, seen: Observed) -> bool:
-        """Whether a cache of transformers tells that all keys of a call are of tokens.
-
-        A key that no query sees is no room then: each query may see the likeliest few alone.
-        """
+        """Whether all keys of a call are of tokens, by the length of transformers' cache."""
         return self.cached is not None and self.cached + seen.shape[2] >= seen.shape[3]
 
     def ids(self, writes: bool, named: bool = False) -> Tensor | None:
-        """The ids of the tokens that one side was given, (texts, L); None where none were.
+        """The ids that the encoder or decoder was given, (texts, L); None without any.
 
         Args:
-            writes: of the decoder of a model that has an encoder too; else of what reads.
-            named: only what has the name of an argument for ids.
+            writes: those of the decoder, in a model that has an encoder too.
+            named: only an argument whose name is one for ids.
         """
         names = WRITTEN_IDS if writes else READ_IDS
         tables = [name for name, are in self._are_ids.items() if are]
@@ -182,10 +168,8 @@ class Inputs:
         return None
 
     def _of_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
-        """What is real where a mask of all tokens so far has another length than the keys.
-
-        A cache may have room for more, and a window of it has only the last tokens.
-        """
+        """The real tokens by a mask of all tokens so far, which has another length than the keys:
+        a cache may have room for more, or a window with the last tokens alone."""
         texts = self.texts()[0]
         for name in names:
             mask = self._tables.get(name)
@@ -204,10 +188,7 @@ class Inputs:
         return None
 
     def _crosses(self, N: int, M: int) -> bool:
-        """Whether the keys are another text than the queries.
-
-        Queries that follow a cache are fewer than the keys too, but then the inputs hold only them.
-        """
+        """Whether the keys are of another text, and not of the same one with a cache."""
         given = [shape for name, shape in self.shapes.items()
                  if plain(name) not in MASKS and len(shape) > 1]  # fmt: skip
         return N > M or (N < M and any(shape[1] == M for shape in given))
@@ -230,16 +211,12 @@ def is_other(name: str) -> bool:
 
 
 def plain(name: str) -> str:
-    """The name of a tensor of the inputs, without that of what holds it, and without its number.
-
-    >>> plain("document.ids[1]")
-    'ids'
-    """
+    """A name without that of its holder and its number, such as "ids" of "document.ids[1]"."""
     return name.rpartition(".")[2].split("[")[0]
 
 
 def lengths_of(frame: Frame) -> set[int]:
-    """The sizes of axes of what a module was given, but for the last, and of its buffers."""
+    """The sizes of axes of a module's inputs, but for the last, and of its buffers."""
     tensors = [one for _, one in _tensors(named(frame.module, frame.arguments, frame.keywords))]
     sizes = {size for one in tensors for size in one.shape[:-1]}
     sizes |= {one.shape[-1] for one in tensors if one.ndim == 2}
@@ -252,10 +229,7 @@ def _is_image(one: Any) -> bool:
 
 
 def _is_table(keep: Tensor, seen: Observed) -> bool:
-    """Whether a mask that looks like (texts, M) is the call's own mask of queries × keys.
-
-    That can be where there are as many texts as queries.
-    """
+    """Whether a mask is queries × keys and not texts × keys, where there are as many of both."""
     if keep.shape != seen.shape[2:] or seen.mask is None:
         return False
     mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
@@ -263,7 +237,7 @@ def _is_table(keep: Tensor, seen: Observed) -> bool:
 
 
 def _signature(forward: Any) -> inspect.Signature:
-    """The signature of a method, which is asked for in each pass."""
+    """The signature of a method; reading it anew in each pass takes too long."""
     function = getattr(forward, "__func__", None)
     if function is None:
         return inspect.signature(forward)
@@ -296,10 +270,7 @@ def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]
 def _tensors(
     given: Mapping[str, Any], home: str = "", depth: int = 4
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in the inputs with its name; one inside another value with that one's before.
-
-    Those that are no part of another value come first.
-    """
+    """Every tensor in the inputs with its name, those inside other values last."""
     inner: list[tuple[str, Mapping[str, Any]]] = []
     for name, one in given.items():
         if isinstance(one, Tensor):

@@ -6,16 +6,20 @@ attention does not heed, or take something else under the same name: then the ma
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
-from heedful.ops.score_tables import ALL
+from heedful.ops.score_tables import ALL, Index
 from heedful.recorder.observed import Observed, Real
 from heedful.recorder.owners.mask_structure import recognise
-from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, stand_together, take
+from heedful.recording.groups import tables_of
+from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, stand_together
 
 
 def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[RealTokens]:
@@ -40,10 +44,8 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
 
     Windows of an image are thousands of sequences with a handful of masks.
     """
-    B, of_mask = len(seen.query), _batch_tables(seen.mask)
-    if B == 1 or of_mask is None:
-        return [*range(B)]
-    tables = [real.keys, real.queries, *of_mask]
+    B = len(seen.query)
+    tables = [real.keys, real.queries, *_tables_by_sequence(seen.mask)]
     several = [table for table in tables if table is not None and len(table) > 1]
     if any(B % len(table) for table in several):
         return [*range(B)]
@@ -54,21 +56,12 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
     return [firsts.setdefault(key, b) for b, key in enumerate(keys)]
 
 
-def _batch_tables(mask: Mask | Tensor | None) -> list[Tensor] | None:
-    """The tables (B, …) of a mask with a row for each sequence; None for a mask of another class,
-    which may allow anything."""
-    if mask is None or isinstance(mask, Causal | Window | KeyRanges):
-        return []
+def _tables_by_sequence(mask: Mask | Tensor | None) -> list[Tensor]:
+    """The tables (B, …) of a mask that have a row for each sequence."""
     if isinstance(mask, Combined):
-        parts = [_batch_tables(part) for part in mask.parts]
-        known = [tables for tables in parts if tables is not None]
-        return [one for tables in known for one in tables] if len(known) == len(parts) else None
-    if isinstance(mask, Padding):
-        return [mask.keep] if mask.keep.ndim > 1 else []
-    table = mask.table if isinstance(mask, Dense) else mask
-    if not isinstance(table, Tensor):
-        return None
-    return [table] if table.ndim > 3 else []
+        return [table for part in mask.parts for table in _tables_by_sequence(part)]
+    tables = tables_of(mask) if isinstance(mask, Mask) else [mask] if mask is not None else []
+    return [table for table in tables if table.ndim >= (2 if isinstance(mask, Padding) else 4)]
 
 
 def _tokens(
@@ -126,7 +119,7 @@ def _start(seen: Observed, chosen: list[int]) -> int:
     N, M = seen.shape[2:]
     if N >= M or seen.mask is None:
         return M - N
-    every = [_seen_by(seen, sequence, ALL, ALL) for sequence in chosen]
+    every = [_crop(seen.mask, seen, sequence, ALL, ALL) for sequence in chosen]
     seen_keys = torch.stack([sees.expand(-1, -1, M).flatten(0, 1).any(dim=0) for sees in every])
     places = seen_keys.any(dim=0).nonzero()
     end = int(places.max()) + 1 if len(places) else M
@@ -137,63 +130,41 @@ def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool
     """Whether the call's own mask hides all other keys from these queries."""
     others = torch.ones(seen.shape[-1], dtype=torch.bool, device="cpu")
     others[keys] = False
-    return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
+    return not bool(_crop(seen.mask, seen, sequence, queries, others.nonzero()[:, 0]).any())
 
 
-def _seen_by(
-    seen: Observed, sequence: int, queries: Tensor | slice, keys: Tensor | slice
+def _crop(
+    mask: Mask | Tensor | None, seen: Observed, sequence: int, queries: Index, keys: Index
 ) -> Tensor:
-    """Which of these keys these queries see by the call's own mask; may broadcast."""
-    if seen.mask is None:
-        return torch.ones((1, 1, 1), dtype=torch.bool, device=seen.query.device)
-    mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
-    return of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
+    """Which of these keys these queries see by a mask, (1 or H, n, m); may broadcast."""
+    device = seen.query.device
+    if mask is None:
+        return torch.ones((1, 1, 1), dtype=torch.bool, device=device)
+    mask = mask if isinstance(mask, Mask) else Dense(mask)
+    return of_sequence(mask.crop(seen.shape, queries, keys, device), sequence)
 
 
 def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
-    """The mask over some queries and keys; one that is a structure already stays one."""
-    if seen.mask is None:
-        return None
-    if isinstance(seen.mask, Tensor):
-        return _table(Dense(seen.mask), seen, sequence, queries, keys)
+    """The mask over some queries and keys, as a structure where it is one, else as a table."""
     parts = seen.mask.parts if isinstance(seen.mask, Combined) else (seen.mask,)
-    kept = [_part(part, seen, sequence, queries, keys) for part in parts]
-    left = [part for part in kept if part is not None]
-    if any(isinstance(part, Dense) for part in left):
-        shape = (seen.shape[1], len(queries), len(keys))
-        return Dense(Combined(tuple(left)).crop(shape, device=seen.query.device))
-    return Combined(tuple(left)) if len(left) > 1 else left[0] if left else None
+    structures = []
+    for part in parts:
+        is_padding = isinstance(part, Padding)  # without effect where all these keys are real
+        if part is None or (is_padding and _crop(part, seen, sequence, queries[:1], keys).all()):
+            continue
+        structure = _structure(part, seen.shape, queries, keys)
+        if structure is None:
+            return Dense(_crop(seen.mask, seen, sequence, queries, keys))
+        structures.append(structure)
+    return functools.reduce(operator.and_, structures) if structures else None
 
 
-def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
-    """One part of a mask over some queries and keys; None for padding that hides none of them."""
-    N, M = seen.shape[2:]
+def _structure(part: Any, shape: tuple[int, ...], queries: Tensor, keys: Tensor) -> Mask | None:
+    """A causal mask, a window or ranges over some queries and keys; None for a table."""
+    N, M = shape[2:]
     if len(queries) == N and len(keys) == M:
-        if isinstance(part, Causal | Window):
-            return part
-        if isinstance(part, KeyRanges):  # copied, so that nobody can change it later
-            return KeyRanges(part.first.clone(), part.end.clone())
-    elif isinstance(part, Causal | Window) and stand_together(queries) and stand_together(keys):
+        return part if isinstance(part, Causal | Window | KeyRanges) else None
+    if isinstance(part, Causal | Window) and stand_together(queries) and stand_together(keys):
         offset = M - N if part.offset is None else part.offset
         return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
-    if isinstance(part, Padding) and bool(_padding(part, sequence)[keys].all()):
-        return None
-    return _table(part, seen, sequence, queries, keys)
-
-
-def _padding(part: Padding, sequence: int) -> Tensor:
-    """Which keys of a sequence are no padding, (M,)."""
-    rows = part.keep.reshape(-1, part.keep.shape[-1])
-    return rows[sequence if len(rows) > 1 else 0]
-
-
-def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
-    """The mask over some queries and keys as a table, which may be a view of the call's own.
-
-    What `_tokens` makes of it at once is none (`recognise`).
-    """
-    whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
-    if whole and isinstance(mask, Dense):
-        table = of_sequence(mask.table, sequence).to(seen.query.device)
-        return Dense(take(take(table, queries).mT, keys).mT)
-    return Dense(of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence))
+    return None
