@@ -32,7 +32,8 @@ READ_IDS, WRITTEN_IDS = (
 )
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
-TABLES = ("mask", "bias")  # parts of names of tables of queries × keys
+# Parts of names of tensors that do not tell how many texts there are
+TABLES = ("mask", "bias", "position_ids")
 
 
 class Inputs:
