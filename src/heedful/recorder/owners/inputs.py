@@ -32,7 +32,7 @@ READ_IDS, WRITTEN_IDS = (
 )
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
-# Parts of names of tensors that do not tell how many texts there are
+# Parts of names of tensors that do not tell how many texts there are, nor do booleans
 TABLES = ("mask", "bias", "position_ids")
 
 
@@ -57,6 +57,7 @@ class Inputs:
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
         self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
+        self._are_booleans = {name for name, one in tensors.items() if one.dtype == torch.bool}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
                         if plain(name) in MASKS or are_ids(one)}  # fmt: skip
         self._embedded = None
@@ -82,7 +83,8 @@ class Inputs:
         """
         if self.listed_images:
             return self.listed_images, None
-        names = [name for name in self.shapes if not any(part in plain(name) for part in TABLES)]
+        names = [name for name in self.shapes if name not in self._are_booleans
+                 and not any(part in plain(name) for part in TABLES)]  # fmt: skip
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
         if not several:
