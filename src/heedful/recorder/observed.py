@@ -19,8 +19,8 @@ from heedful.recording.evidence import Finish
 if TYPE_CHECKING:
     from heedful.recorder.doors.tape import Meeting
 
-# How a door tells of a call: a function that makes an Observed, and its arguments, so that an error
-# in that function does not end the forward pass that is watched
+# How a door tells of a call: a function that makes an `Observed`, and its arguments. An error in
+# that function does not end the forward pass.
 See: TypeAlias = Callable[..., None]
 
 AXES = "b h n d"  # of a query as most doors have it

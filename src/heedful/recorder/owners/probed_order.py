@@ -1,9 +1,9 @@
 """Names the axes of a map by what probing has shown of the rows of its queries and keys.
 
-Of each row it is known which text it changes with, and which places along the inputs of the module
-that attends. Along an axis of texts the text changes; along one of parts of a text, such as
-windows, the places of queries and of keys; along one of queries, those of queries alone; along one
-of heads nothing. An axis may join several of these: then its digits are looked at one by one.
+Each row changes with a text, and with places along the inputs of the module that attends. Along an
+axis of texts the text changes; along one of parts of a text the places of queries and of keys;
+along one of queries those of queries alone; along one of heads nothing. An axis may join several of
+these: then its digits are compared one by one.
 """
 
 from __future__ import annotations
