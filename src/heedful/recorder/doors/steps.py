@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from heedful.errors import RunError
 from heedful.recorder.doors import without_mode
@@ -155,29 +155,29 @@ class Step:
         if self.target is not None:
             return self.target.step.index(known)
         if name_of(self.function) in MOVES:
-            moved = self.function(
-                *self._moving(self.arguments, known), **self._moving(self.keywords, known)
+            arguments, keywords = tree_map(
+                lambda leaf: self._moved(leaf, known), (self.arguments, self.keywords)
             )
+            moved = self.function(*arguments, **keywords)
             return (moved if self.place is None else moved[self.place]) - 1
-        views = views_in((self.arguments, self.keywords))
-        view = next(view for view in views if view.step.product is self.product)
+        leaves = tree_leaves((self.arguments, self.keywords))
+        view = next(leaf for leaf in leaves if self._is_of_product(leaf))
         index = view.index(known)
         return index if index.shape == self.shape else _broadcast(index, self.shape)
 
-    def _moving(self, value: Any, known: dict[int, Tensor]) -> Any:
-        """Arguments with places, counted from 1, for numbers of the product, and 0 for others."""
-        if isinstance(value, View):
-            if value.step.product is self.product:
-                return value.index(known) + 1
-            return torch.zeros(value.size, dtype=torch.long, device="cpu")
-        if isinstance(value, Held):
-            tensor = value.value().cpu()
+    def _is_of_product(self, leaf: Any) -> bool:
+        return isinstance(leaf, View) and leaf.step.product is self.product
+
+    def _moved(self, leaf: Any, known: dict[int, Tensor]) -> Any:
+        """An argument with places, counted from 1, for numbers of the product, and 0 for others."""
+        if self._is_of_product(leaf):
+            return leaf.index(known) + 1
+        if isinstance(leaf, View):
+            return torch.zeros(leaf.size, dtype=torch.long, device="cpu")
+        if isinstance(leaf, Held):
+            tensor = leaf.value().cpu()
             return tensor.long() * 0 if tensor.is_floating_point() else tensor
-        if isinstance(value, dict):
-            return {name: self._moving(one, known) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._moving(one, known) for one in value)
-        return 0 if isinstance(value, float) else value
+        return 0 if isinstance(leaf, float) else leaf
 
 
 @dataclass(frozen=True)
@@ -238,28 +238,15 @@ def are_map(weights: Tensor) -> bool:
     return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
 
 
-def views_in(value: Any) -> Iterator[View]:
-    """The views among arguments, in their order."""
-    if isinstance(value, View):
-        yield value
-    elif isinstance(value, dict):
-        yield from views_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from views_in(one)
-
-
 def run_again(value: Any, known: dict[int, Tensor]) -> Any:
     """Arguments with their tensors."""
-    if isinstance(value, View):
-        return value.value(known)
-    if isinstance(value, Held):
-        return value.value()
-    if isinstance(value, dict):
-        return {name: run_again(one, known) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(run_again(one, known) for one in value)
-    return value
+
+    def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, View):
+            return leaf.value(known)
+        return leaf.value() if isinstance(leaf, Held) else leaf
+
+    return tree_map(tensor, value)
 
 
 def with_strides(tensor: Tensor, step: Step) -> Tensor:
