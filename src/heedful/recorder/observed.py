@@ -27,10 +27,9 @@ AXES = "b h n d"  # of a query as most doors have it
 
 
 class Real(NamedTuple):
-    """Which tokens are real, and no padding: keys (R, M) and queries (R, N), None if not told.
+    """Which tokens are no padding: keys (R, M) and queries (R, N) of R texts, None if unknown.
 
-    The R rows are texts; a call with more sequences has equally many of each text. In
-    self-attention the queries follow from the keys, at whose positions they stand.
+    In self-attention the queries follow from the keys, at whose positions they stand.
     is_guess: whether it holds only if no query at all sees the other tokens.
     """
 

@@ -267,10 +267,8 @@ def _cached(values: tuple) -> int | None:
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether attention may run in a module: not in a layer of torch with no module in it.
-
-    An embedding is watched for the ids that it looks up; a scripted module hides what it calls.
-    """
+    """Whether to watch a module: no layer of torch without modules, but for an embedding, whose
+    ids name tokens, and no scripted module, which hides what it calls."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")

@@ -93,10 +93,7 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
 def _real(
     seen: Observed, sequence: int, real: Real, start: int | None, queries: Tensor, keys: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Of the indices of queries and keys those that were told to be no padding.
-
-    start: the key at which the first query stands, where the keys tell which queries are real.
-    """
+    """Of the indices of queries and keys those of real tokens; the first query is at `start`."""
     B, N = len(seen.query), len(queries)
     if real.keys is not None:
         row = row_of(sequence, len(real.keys), B)

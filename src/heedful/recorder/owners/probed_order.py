@@ -106,7 +106,7 @@ def _are_known(probes: list[Tensor]) -> bool:
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
     """What an axis is of: the first way to take its digits in which each is of one kind."""
-    if is_queries and _same(tables, axis, size, 1):
+    if is_queries and _role(tables, axis, size, size, 1) == HEADS:
         return [(size, QUERIES)]  # of queries that change with no input, such as learned ones
     for steps in _splits(size):
         pieces = [*pairwise(steps)]  # outer and inner step of each digit
@@ -159,13 +159,6 @@ def _along(table: Tensor, axis: int, size: int, outer: int, inner: int) -> Tenso
 
 def _is_constant(table: Tensor) -> bool:
     return bool((table == table[..., :1]).all())
-
-
-def _same(tables: _Tables, axis: int, size: int, inner: int) -> bool:
-    return all(
-        _is_constant(_along(table, axis + lead, size, size, inner))
-        for table, lead in zip(tables, (0, 1, 1), strict=True)
-    )
 
 
 def _are_apart(table: Tensor) -> bool:

@@ -1,8 +1,7 @@
 """Names the axes of a map by the order in which models usually have them: one table of rules.
 
-Texts come first, then parts of a text such as windows, then heads, queries and keys. Texts and
-heads may share one axis, texts before heads. What fits no rule is refused; `axes=` names it, and
-`recording.verify` finds it by probing.
+Texts come first, then parts of a text such as windows, heads, queries and keys; texts and heads
+may share one axis. What fits no rule is refused: `axes=` or `recording.verify` names it.
 """
 
 from __future__ import annotations
