@@ -63,7 +63,7 @@ def observed(query, key, value, output):
 
 @pytest.fixture(autouse=True)
 def entered(monkeypatch):
-    """The line in `_begin` of recorder/record.py."""
+    """The line in `_enter_doors` of recorder/record.py."""
     record = importlib.import_module("heedful.recorder.record")
     begin = record._enter_doors
 
