@@ -18,14 +18,10 @@ BY_HAND = {3: "(b h) n d", 4: "(b) h n d"}
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
-def is_one(module: nn.Module) -> bool:
-    """Whether a module is an `nn.MultiheadAttention` that runs torch's own code."""
-    forward = getattr(type(module), "forward", None)
-    return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
-
-
 def tell(seen: Observed, frame: Frame) -> None:
-    """Add to a call what the running module knows of it."""
+    """Add to a call what the running module knows of it, if it runs torch's own code."""
+    if type(frame.module).forward is not nn.MultiheadAttention.forward:
+        return
     given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
     seen.door = DOOR
     seen.axes = AXES if seen.meeting is None else BY_HAND[len(seen.meeting.softmax.shape)]
