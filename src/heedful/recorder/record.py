@@ -31,7 +31,7 @@ from heedful.recorder.observed import AXES, Observed
 from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.inputs import Inputs, lengths_of
 from heedful.recorder.owners.usual_order import widths_of
-from heedful.recorder.running import KNOWN, Frame, Running, package_of
+from heedful.recorder.running import Frame, Running, is_known
 from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.verifying import verify
@@ -267,7 +267,7 @@ class _Recorder:
             if frame.name not in self._widths:
                 self._widths[frame.name] = widths_of(frame.module)
             widths, lengths = self._widths[frame.name], lengths_of(frame)
-        known = self.options.naming or running.is_known or package_of(frame.module) in KNOWN
+        known = self.options.naming or is_known(running.reader.module)
         if observed.axes == AXES and (heads := self.options.heads) is not None:
             check_heads(heads, observed.query.shape[1], name)
             observed = observed.of_heads(heads)

@@ -27,7 +27,6 @@ from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
-KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -92,12 +91,14 @@ class Running:
 
     def __init__(self, model: nn.Module, modules: Modules) -> None:
         self.model, self.modules = model, modules
-        self.is_known = package_of(model) in KNOWN
+        self.is_known = is_known(model)
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.root: Frame | None = None
         self.ran: set[str] = set()
         self.embedded: Tensor | None = None
+        # where that was, and the size of the table: positions and segments have smaller ones
+        self._embedding: tuple[Frame | None, int] = (None, 0)
         self.ran_elsewhere = False
         self.was_traced = False
         self._known_calls = 0
@@ -139,6 +140,7 @@ class Running:
         self._handles.clear()
         self.stack.clear()
         self.embedded = self.root = None
+        self._embedding = None, 0
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
 
     @property
@@ -151,7 +153,7 @@ class Running:
     def name(self) -> str:
         """The name of the innermost running module; the name of its class if it is the model."""
         frame = self.stack[-1]
-        return plain_name(frame.name) or class_name(frame.module)
+        return plain_name(frame.name) or class_of(frame.module).__name__
 
     @property
     def where(self) -> tuple[tuple[str, int], ...]:
@@ -163,10 +165,9 @@ class Running:
         """The call whose arguments tell of texts: that of the outermost model of a known package
         that runs, else that of the pass."""
         if not self.is_known:
-            known = (frame for frame in self.stack if package_of(frame.module) in KNOWN)
-            frame = next(known, None)
-            if frame is not None:
-                return frame
+            for frame in self.stack:
+                if is_known(frame.module):
+                    return frame
         return self.root or self.stack[0]
 
     @property
@@ -193,7 +194,7 @@ class Running:
             return
         if not self.stack and _graph_task() == -1:
             frame = self._begin(frame)
-        elif not self.is_known and package_of(module) in KNOWN:
+        elif not self.is_known and is_known(module):
             self._known_calls += 1
             cached = _cached((*arguments, *keywords.values()))
             frame = frame._replace(number=self._known_calls, cached=cached)
@@ -201,7 +202,9 @@ class Running:
         self._runs[name] += 1
         self.stack.append(frame)
         if isinstance(module, nn.Embedding) and arguments and isinstance(arguments[0], Tensor):
-            self.embedded = arguments[0]
+            home, size = self.stack[-2:][0], module.num_embeddings
+            if home is not self._embedding[0] or size > self._embedding[1]:
+                self.embedded, self._embedding = arguments[0], (home, size)
 
     def _begin(self, frame: Frame) -> Frame:
         if not self._outer or frame.module is self.model or self._outer & {"", frame.name}:
@@ -245,18 +248,17 @@ class _Leaving(Hook):
             self.running._leave(module)
 
 
-def package_of(model: Any) -> str:
-    """The package that a model's class is of."""
-    # not by `getattr`, for which torch words an error where there is none: each call asks
-    if "_orig_mod" in (inside := model._modules):
-        model = inside["_orig_mod"]
-    return type(model).__module__.partition(".")[0]
-
-
-def class_name(module: Any) -> str:
-    """The name of a module's class, of a compiled one that of the module inside."""
+def class_of(module: Any) -> type:
+    """The class of a module, of a compiled one that of the module inside."""
     inside = module._modules  # of a scripted module no dict, and without `get`
-    return type(inside["_orig_mod"] if "_orig_mod" in inside else module).__name__  # noqa: SIM401
+    return type(inside["_orig_mod"] if "_orig_mod" in inside else module)  # noqa: SIM401
+
+
+def is_known(module: Any) -> bool:
+    """Whether a module is a model of a known package, and no part of one such as an encoder."""
+    kind = class_of(module)
+    package = kind.__module__.partition(".")[0]
+    return package == "heedful" or (package == "transformers" and hasattr(kind, "post_init"))
 
 
 def _cached(values: tuple) -> int | None:

@@ -20,7 +20,6 @@ from heedful.ops.top import Top, TopKeys
 from heedful.recording.checks import is_whole, region, whole
 from heedful.recording.marked import Told
 from heedful.recording.progress import Progress, Tell, within
-from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.rows import Rows, listed
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ class Call(Rows):
     refutes the call, which all calls of `refutations` see. `map_` (H, N, M) is the map where it is
     kept itself.
     """
-
-    def __post_init__(self) -> None:
-        if self.sums is None:
-            query = self.causes.query
-            self.sums = RowSums(unknown(query), torch.arange(query.shape[1], device="cpu"))
 
     def __repr__(self) -> str:
         H, N, M = self.shape

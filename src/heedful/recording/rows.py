@@ -23,7 +23,7 @@ from heedful.recording.checks import whole
 from heedful.recording.patches import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout, Proof, proof_of
-from heedful.recording.row_sums import RowSums
+from heedful.recording.row_sums import RowSums, unknown
 
 
 @dataclass
@@ -58,6 +58,12 @@ class Rows:
     chosen: list[int] | None = None
     intact: Callable[[], None] | None = field(default=None, repr=False)
     home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.sums is None:
+            query = self.causes.query
+            self.sums = RowSums(unknown(query), torch.arange(query.shape[1], device="cpu"))
+
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property

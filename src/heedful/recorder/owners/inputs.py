@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -53,6 +54,10 @@ class Inputs:
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
         given = named(frame.module, frame.arguments, frame.keywords)
         tensors = dict(_tensors(given))
+        short = {name: name.rpartition(".")[2] for name in tensors}
+        counts = Counter(short.values())  # without the name of a holder, where it is the only one
+        tensors = {name if counts[short[name]] > 1 else short[name]: value
+                   for name, value in tensors.items()}  # fmt: skip
         self.number, self.cached = frame.number, frame.cached
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
         self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
