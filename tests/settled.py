@@ -5,6 +5,7 @@ from torch import nn
 
 from heedful.recorder.arranging import Seen
 from heedful.recorder.observed import AXES
+from heedful.recorder.options import Options
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.running import Frame
 from heedful.recorder.settling import Settling
@@ -22,7 +23,7 @@ def settled(seen, name="attend", heads=None):
         evidence = with_sums(evidence, seen.sums, seen.query, seen.output)
     inputs = Inputs(Frame("", nn.Identity(), (torch.zeros(texts, 2, 3),), {}))
     missed = {}
-    settling = Settling({}, heads, None, missed.__setitem__)
+    settling = Settling(Options(heads=heads), missed.__setitem__)
     where = (("", 0),)
     call = settling(Seen(seen, evidence, name, 0, 0, where, 0, inputs, set(), set(), False, False))
     assert not missed
