@@ -167,8 +167,9 @@ def _moved(
         return moved, replace(evidence, why=why, values=None, outputs=None, sums=None)
     heads = order.arranged(cells.queries[:, :, :1])[:, :, 0, 0] // N  # the kernel's, of each head
     outputs = evidence.outputs.flatten(0, 1)[heads.to(evidence.outputs.device)]
-    values = columns(evidence.values)
-    return moved, replace(evidence, values=values, outputs=outputs, sums=None)
+    values, sums = columns(evidence.values), evidence.sums
+    sums = None if sums is None else rows(sums, of_queries)
+    return moved, replace(evidence, values=values, outputs=outputs, sums=sums)
 
 
 def _of_each_head(table: Tensor, heads: int) -> Tensor:
