@@ -100,8 +100,9 @@ def record(
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
     again = functools.partial(
-        record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
-    )
+        record, tokenizer=tokenizer, axes=axes, layers=layers, heads=heads, values=values,
+        dtype=dtype,
+    )  # fmt: skip
     recording.probe = functools.partial(verify, again, recorder.settling)
     try:
         _begin(recorder, stack)
