@@ -63,15 +63,15 @@ def observed(query, key, value, output):
 
 @pytest.fixture(autouse=True)
 def entered(monkeypatch):
-    """The line in `_begin` of recorder/record.py."""
+    """The line in `_enter_doors` of recorder/record.py."""
     record = importlib.import_module("heedful.recorder.record")
-    begin = record._begin
+    begin = record._enter_doors
 
     def with_door(recorder, stack):
         begin(recorder, stack)
         stack.enter_context(watch(recorder.see, recorder.claim))
 
-    monkeypatch.setattr(record, "_begin", with_door)
+    monkeypatch.setattr(record, "_enter_doors", with_door)
 
 
 class Model(nn.Module):

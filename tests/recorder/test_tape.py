@@ -9,6 +9,7 @@ from torch import nn
 
 from heedful.errors import RunError
 from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, cells_of, in_cells
+from heedful.recorder.doors.steps import name_of
 from heedful.recorder.doors.tape import NO_MAP, UNMET, Tape
 
 B, H, N, M, D = 2, 3, 5, 7, 4
@@ -142,7 +143,7 @@ def test_a_product_with_a_parameter_begins_no_tape():
     [meeting], _, _ = watched(
         lambda: layer(x).softmax(-1) @ torch.randn(M, D), parameters=[*layer.parameters()]
     )
-    assert meeting.softmax.name == "_softmax"
+    assert name_of(meeting.softmax.function) == "_softmax"
     assert not meeting.has_product
 
 

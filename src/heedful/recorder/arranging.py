@@ -25,14 +25,11 @@ TOLD = Layout("told")
 
 
 class Seen(NamedTuple):
-    """A call as it was seen, and what is known of where.
+    """A call that a door saw, with copies of what the model may change, and where it ran.
 
-    observed: what the door saw, with copies of what the model may change.
-    evidence: what it is checked against.
-    number: of the call in the recording; inputs: those that tell of its texts.
-    where: the modules that run, from the outermost on: names, and which run of each it is.
-    widths: of the projections of the module that attends; lengths: the sizes of axes of what it was
-        given. Both are empty where the axes are told.
+    evidence: what it is checked against. number: of the call in the recording.
+    where: names of the running modules from the outermost on, and which run of each it is.
+    inputs, widths, lengths: of the pass and of the module, as `usual_order.Sizes` has them.
     writes: whether it is in the decoder of a model that has an encoder too.
     names_tokens: whether ids among the inputs name its tokens.
     """

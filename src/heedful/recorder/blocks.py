@@ -1,9 +1,7 @@
 """Numbers the blocks of a model, as the names of its modules do.
 
-A name may have several numbers: in "0.model.encoder.layer.3.attention" the first one says which
-part of a pipeline the encoder is, and the second one is its block. A `ModuleList` has blocks; in a
-`Sequential`, or in anything else with numbers for names, these are parts like each other, as an
-embedding, an encoder and a head are not.
+In "0.model.encoder.layer.3.attention" 0 is a part of a pipeline, and 3 the block: a `ModuleList`
+has blocks, and so has anything else with numbers for names whose parts are of the same class.
 """
 
 from __future__ import annotations
@@ -18,14 +16,7 @@ HEADS = re.compile(r"(^|[._])heads?$")
 
 
 class Blocks:
-    """The lists of a model's parts, by the names of the modules that have them.
-
-    >>> layers = nn.ModuleList([nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))])
-    >>> model = nn.Sequential(nn.Identity(), nn.ModuleDict({"layers": layers}))
-    >>> blocks = Blocks({part: name for name, part in model.named_modules()})
-    >>> blocks.layer_of("1.layers.0.0"), blocks.layer_of("pool")
-    (0, None)
-    """
+    """The lists of a model's parts, by the names of the modules that have them."""
 
     def __init__(self, modules: Modules) -> None:
         # under torch.compile the module inside comes later, and counts

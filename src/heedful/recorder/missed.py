@@ -27,15 +27,15 @@ NOTHING = (
 def silent(
     modules: Modules, ran: Collection[str], told: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Modules that hold attention and ran, but of which nothing was told: each with the reason.
+    """Modules that hold attention and ran, but had no call: each with the reason.
 
-    A call of a module is its own and of those around it, of which the innermost is judged. One
-    whose parent has a call may have made a part of that.
+    A call is of a module and of those around it. One whose parent has a call may have made a part
+    of that.
 
     Args:
         modules: of the model.
         ran: the names of the modules that ran.
-        told: the names of the modules of which a call or a miss was told.
+        told: the names of the modules that had a call, or were missed.
     """
     named = {plain_name(name): module for module, name in modules.items()}
     holding = {name: why for name, module in named.items() if (why := _why(module))}

@@ -19,18 +19,17 @@ from heedful.recording.evidence import Finish
 if TYPE_CHECKING:
     from heedful.recorder.doors.tape import Meeting
 
-# How a door tells of a call: a function that makes an Observed, and its arguments, so that an error
-# in that function does not end the forward pass that is watched
+# How a door tells of a call: a function that makes an `Observed`, and its arguments. An error in
+# that function does not end the forward pass.
 See: TypeAlias = Callable[..., None]
 
 AXES = "b h n d"  # of a query as most doors have it
 
 
 class Real(NamedTuple):
-    """Which tokens are real, and no padding: keys (R, M) and queries (R, N), None if not told.
+    """Which tokens are no padding: keys (R, M) and queries (R, N) of R texts, None if unknown.
 
-    The R rows are texts; a call with more sequences has equally many of each text. In
-    self-attention the queries follow from the keys, at whose positions they stand.
+    In self-attention the queries follow from the keys, at whose positions they stand.
     is_guess: whether it holds only if no query at all sees the other tokens.
     """
 

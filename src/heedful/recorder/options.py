@@ -56,13 +56,10 @@ class Options(NamedTuple):
         if not seen or not missing:
             return
         numbers = sorted({layer for layer in seen.values() if layer is not None})
-        raise ArgumentError(
-            f"no layer {missing[0]} was seen",
-            expected=f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
-            if numbers
-            else "no layers: the names of what attends here have no number, such as "
-            + ", ".join(list(seen)[:3]),
-        )
+        expected = f"no layers: names such as {next(iter(seen))} have no number"
+        if numbers:
+            expected = f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
+        raise ArgumentError(f"no layer {missing[0]} was seen", expected=expected)
 
 
 def check_heads(heads: list[int], count: int, name: str) -> None:

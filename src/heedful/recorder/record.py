@@ -6,7 +6,7 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
 from heedful.recording.groups import tables_of
+from heedful.recording.module_names import plain_name
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
 
@@ -105,7 +106,7 @@ def record(
     )  # fmt: skip
     recording.probe = functools.partial(verify, again, recorder.settling)
     try:
-        _begin(recorder, stack)
+        _enter_doors(recorder, stack)
         yield recording
     finally:
         stack.close()
@@ -114,8 +115,7 @@ def record(
     recording.know_patches(patches_of(model, modules), recorder.image)
 
 
-def _begin(recorder: _Recorder, stack: ExitStack) -> None:
-    """Enter the doors; leaving the stack leaves them."""
+def _enter_doors(recorder: _Recorder, stack: ExitStack) -> None:
     running, see = recorder.running, recorder.see
     stack.callback(recorder.let_go)
     stack.enter_context(running)
@@ -126,13 +126,10 @@ def _begin(recorder: _Recorder, stack: ExitStack) -> None:
     if not all(map(torch_operations.tells, running.modules)):
         tensors = [*running.model.parameters(), *running.model.buffers()]
         recorder.tape = stack.enter_context(
-            torch_operations.watch(tensors, see, recorder.follows, recorder.name, recorder.miss)
+            torch_operations.watch(
+                tensors, see, recorder.follows, lambda: running.name, recorder.miss
+            )
         )
-
-
-def _without_gradients() -> AbstractContextManager[Any]:
-    """`torch.no_grad`, which takes as long as a small product, where gradients are followed."""
-    return torch.no_grad() if torch.is_grad_enabled() else nullcontext()
 
 
 class _Recorder:
@@ -167,10 +164,6 @@ class _Recorder:
         if self.tape is not None:
             self.tape.end_pass()
 
-    def name(self) -> str:
-        """The name of the module that runs."""
-        return self.running.name
-
     def follows(self) -> bool:
         """Whether operations that run now are the model's own, and of no call of another door."""
         # asked of each operation
@@ -186,9 +179,7 @@ class _Recorder:
         if self._is_inside is None:
             root = self.running.root
             given = () if root is None else (*root.arguments, *root.keywords.values())
-            levels = (torch._C._functorch.maybe_get_level(one) for one in given
-                      if isinstance(one, Tensor))  # fmt: skip
-            self._is_inside = any(level > 0 for level in levels)
+            self._is_inside = any(isinstance(one, Tensor) and _is_inside(one) for one in given)
             if self._is_inside:
                 self.miss(self.running.name, INSIDE)
         return self._is_inside
@@ -222,26 +213,23 @@ class _Recorder:
         if not self.running.here:  # the claim of another thread would hide calls of this one
             yield False
             return
-        wanted = self.is_wanted()
-        before, self.claimed = self.claimed, True
+        wanted, before, self.claimed = self.is_wanted(), self.claimed, True
         try:
             yield wanted
         finally:
             self.claimed = before
 
     def see(self, build: Callable[..., Observed], *told: Any, **named: Any) -> None:
-        """Keep the call that `build` makes of what a door tells.
-
-        A call that the recorder does not understand must not end the model's own forward pass: it
-        is missing in the recording, which says so.
-        """
+        """Keep the call that `build` makes of what a door tells; one that is not understood is
+        missed, and does not end the model's forward pass."""
         if not self.is_wanted():
             return
         name = self.running.name
         if is_traced():  # a part of the model alone, inside its pass
             self.miss(name, TRACED)
             return
-        with computing(), _without_gradients():
+        # no_grad takes as long as a small product
+        with computing(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
             try:
                 seen = self._seen(name, build(*told, **named))
             except ArgumentError:
@@ -262,9 +250,10 @@ class _Recorder:
             self._forget()
         if observed.query.is_nested:
             raise TypeError("nested tensors, whose sequences have no common shape")
-        if torch._C._functorch.maybe_get_level(observed.query) > 0:
-            raise TypeError("a call inside torch.func, whose tensors are of its own")
-        name = running.name_of(observed.part) if observed.part else name
+        if _is_inside(observed.query):
+            raise TypeError(INSIDE)
+        if observed.part:
+            name = ".".join(filter(None, (plain_name(running.stack[-1].name), observed.part)))
         if name not in self.names:
             self.names[name] = self._blocks.layer_of(name)
         layer = self.names[name]
@@ -276,8 +265,9 @@ class _Recorder:
             multihead_attention.tell(observed, frame)
         widths, lengths = set[int](), set[int]()
         if not observed.axes:
-            widths = self._widths_of(frame)
-            lengths = lengths_of(frame)
+            if frame.name not in self._widths:
+                self._widths[frame.name] = widths_of(frame.module)
+            widths, lengths = self._widths[frame.name], lengths_of(frame)
         known = self.options.naming or running.is_known or package_of(frame.module) in KNOWN
         if observed.axes == AXES and (heads := self.options.heads) is not None:
             check_heads(heads, observed.query.shape[1], name)
@@ -286,11 +276,6 @@ class _Recorder:
             observed, self._kept(observed), name, layer, number, running.where, running.pass_index,
             self._given(), widths, lengths, running.writes, bool(known) and running.reads_text,
         )  # fmt: skip
-
-    def _widths_of(self, frame: Frame) -> set[int]:
-        if frame.name not in self._widths:
-            self._widths[frame.name] = widths_of(frame.module)
-        return self._widths[frame.name]
 
     def _kept(self, observed: Observed) -> Evidence:
         """Copy what the model may change of a call, and give what it is checked against."""
@@ -334,6 +319,11 @@ class _Recorder:
         self._inputs.append((reader, embedded, inputs))
         self.image = self.image or inputs.image
         return inputs
+
+
+def _is_inside(tensor: Tensor) -> bool:
+    """Whether a tensor is of torch.func."""
+    return torch._C._functorch.maybe_get_level(tensor) > 0
 
 
 def _held(mask: Any) -> Any:

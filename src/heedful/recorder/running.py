@@ -1,16 +1,15 @@
 """Knows which module of a model is running: forward hooks push its name on a stack, and pop it.
 
-Layers of torch with no module in them, such as a linear layer, get no hook: no attention is
-computed in them. An encoder layer of torch gets none either, nor does anything inside it, since
-with a hook it leaves its fused path; there hooks for all modules of the process do it, and ignore
-other models. A `forward` that is called directly runs no hook of its module, so what runs in it has
-the name of the innermost module that was called.
+Layers of torch with no module in them, such as a linear layer, get no hook. Encoder layers of torch
+leave their fused path for a hook, so hooks for all modules of the process watch these. A `forward`
+that is called directly runs no hook: what runs in it has the name of the module around it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,13 +22,40 @@ from torch.nn.modules.module import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from heedful.recorder.hooks import Hook
 from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
 KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
+
+
+class Hook:
+    """A hook of a module, with which the module can be copied and saved.
+
+    A copy of a module shares it; loaded from a file it is a hook that does nothing.
+
+    running: what it tells of calls; None once the recording has ended.
+    names: of the modules that it is for, by their `id`.
+    """
+
+    __slots__ = ("names", "running")
+
+    def __init__(self, running: Running | None = None, names: Mapping[int, str] = {}) -> None:
+        self.running, self.names = running, names
+
+    def __call__(self, *given: Any) -> None:
+        """Do nothing."""
+
+    def silence(self) -> None:
+        """Hold nothing of the recording any more."""
+        self.running, self.names = None, {}
+
+    def __deepcopy__(self, memo: dict) -> Hook:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return Hook, ()
 
 
 class Frame(NamedTuple):
@@ -53,9 +79,8 @@ class Running:
     """While entered, knows the innermost running module of a model, and the number of the pass.
 
     A pass begins when the model is called from outside, or a part of it that was called in this
-    pass already: code that generates may call the parts one after the other. Calls in other
-    threads, those that torch traces, and those that gradient checkpointing repeats in the backward
-    pass, belong to no pass.
+    pass already. Calls in other threads, traced ones, and those that gradient checkpointing repeats
+    belong to no pass.
 
     pass_index: the number of the pass, from 0; -1 before the first.
     root: the call from outside that began the pass.
@@ -85,8 +110,7 @@ class Running:
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
         # by id(): `modules` holds them, so that it stays theirs, and no copy of one has it
-        hooked: dict[int, str] = {}
-        unhooked: dict[int, str] = {}
+        hooked, unhooked = dict[int, str](), dict[int, str]()
         fused = _fused(self.modules)
         enter, leave = self._hooks = _Entering(self, hooked), _Leaving(self, hooked)
         for module, name in self.modules.items():
@@ -127,11 +151,6 @@ class Running:
         """The name of the innermost running module; the name of its class if it is the model."""
         frame = self.stack[-1]
         return plain_name(frame.name) or class_name(frame.module)
-
-    def name_of(self, part: str) -> str:
-        """The name of a part of the innermost running module."""
-        name = plain_name(self.stack[-1].name)
-        return f"{name}.{part}" if name else part
 
     @property
     def where(self) -> tuple[tuple[str, int], ...]:
@@ -205,17 +224,14 @@ class Running:
 
 
 class _Entering(Hook):
-    """Tells that a module is called; a copy that the user has made of one is another model."""
+    """Tells that a module is called; a copy of one is another model."""
 
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple, keywords: Any = None) -> None:
-        running = self.teller
-        if not running or is_dynamo_compiling():
-            return
         name = self.names.get(id(module))
-        if name is not None:
-            running._push(name, module, arguments, keywords or {})
+        if self.running and name is not None and not is_dynamo_compiling():
+            self.running._push(name, module, arguments, keywords or {})
 
 
 class _Leaving(Hook):
@@ -224,8 +240,8 @@ class _Leaving(Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if self.teller and id(module) in self.names and not is_dynamo_compiling():
-            self.teller._leave(module)
+        if self.running and id(module) in self.names and not is_dynamo_compiling():
+            self.running._leave(module)
 
 
 def package_of(model: Any) -> str:
@@ -251,11 +267,8 @@ def _cached(values: tuple) -> int | None:
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether attention may run in a module: not in a layer of torch with no module in it.
-
-    An embedding is told of too: what is looked up in it names the tokens. What a scripted module
-    calls cannot be seen.
-    """
+    """Whether to watch a module: no layer of torch without modules, but for an embedding, whose
+    ids name tokens, and no scripted module, which hides what it calls."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")

@@ -1,8 +1,7 @@
 """Makes a kept call of what a door has seen, when it is first looked at.
 
-A forward pass waits only for copies of queries, keys and a few rows of the output. What the axes
-are of, what is padding, which structure the mask has, the kind of the call and the ids of its
-tokens are worked out later, call by call in the order in which they ran.
+A forward pass waits only for copies of queries, keys and a few rows of the output. Axes, padding,
+structure of the mask, kind and ids of tokens are worked out later, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Settling:
 
     Args:
         options: as `record` has them.
-        miss: is told of a call that is not understood: its module's name, and the error.
+        miss: called with the module's name and the error for a call that is not understood.
     """
 
     def __init__(self, options: Options, miss: Callable[[str, Exception], None]) -> None:
@@ -85,6 +84,7 @@ class Settling:
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
         observed, evidence = call.observed, call.evidence
         weights = None if call.weights is None else call.weights()
+        self._masks.split(observed)
         if self.heads is not None and seen.observed.axes != AXES:  # else they are chosen already
             check_heads(self.heads, H := observed.query.shape[1], seen.name)
             observed = observed.of_heads(self.heads)
@@ -92,7 +92,6 @@ class Settling:
                 evidence = evidence.of_heads(self.heads, H)
             else:
                 weights = weights[:, self.heads]
-        self._masks.split(observed)
         observed.cross = crosses(observed, seen.name)
         tokens = self._real_tokens(seen, observed, call.parts)
         checked: Evidence | Callable[[], Check] = evidence

@@ -1,7 +1,6 @@
-"""Tells a pass that torch traces, as for an export, from one that computes numbers to be shown.
+"""Tells a pass that torch traces, as for an export, from one that computes numbers.
 
-Whatever a recorder did there would stand in the graph that is made, or ask for numbers that do not
-exist.
+A recorder's own operations would become part of the graph, or read numbers that do not exist.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ MODES = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
 
 
 def is_traced(given: Iterable[Any] = ()) -> bool:
-    """Whether operations of torch are traced now, or all of the given tensors have no numbers.
-
-    >>> is_traced([torch.ones(2)]), is_traced([torch.ones(2, device="meta")])
-    (False, True)
-    """
+    """Whether operations of torch are traced now, or all given tensors are on the device meta."""
     if torch._C._get_tracing_state() is not None:
         return True
     if any(torch._C._get_dispatch_mode(one) is not None for one in MODES):

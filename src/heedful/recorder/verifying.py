@@ -37,8 +37,8 @@ def verify(
 
     Args:
         again: records the model as before.
-        settling: what has settled the calls of the recording.
-        recording, model, inputs, progress: as `Recording.verify` has them.
+        settling: settles the calls of the recording.
+        recording, model, inputs, progress: as in `Recording.verify`.
 
     Raises:
         ArgumentError: no module, or inputs that are not those of the recording.
@@ -66,10 +66,7 @@ def verify(
 
 
 class _Runs:
-    """Runs a model once, recorded, and gives the calls of that pass.
-
-    first: what was seen in the first of these passes.
-    """
+    """Runs and records a model, and gives the calls; `first` are those of the first pass."""
 
     def __init__(self, again: Again, model: nn.Module) -> None:
         self.again, self.model = again, model
@@ -88,8 +85,7 @@ class _Runs:
         ]
 
     def _projecting(self, seen: Seen) -> Run:
-        """The innermost module that runs with projections of its own: a core of attention that is
-        given heads has an axis of them among its inputs."""
+        """The innermost module with projections: a core of attention has heads in its inputs."""
         projecting = (run for run in reversed(seen.where) if widths_of(self._modules[run[0]]))
         return next(projecting, seen.where[0])
 
@@ -188,8 +184,7 @@ def _apply(
     recording: Recording, settling: Settling, seen: Seen, capture: Capture | None,
     probed: Probed, has_ids: bool,
 ) -> None:  # fmt: skip
-    """Note in a recording what probing tells of a call; where its inputs have positions first,
-    rows of tables of ids are no texts."""
+    """Note in a recording what probing tells of a call; with positions first it has no ids."""
     meeting = seen.observed.meeting
     if meeting is not None and not meeting.has_product:  # nothing is known of what asked
         return
@@ -233,10 +228,8 @@ def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
 
 
 def _compare_texts(capture: Capture, of_rows: Tensor) -> None:
-    """Refute sequences of a told call that are of other texts than their places say.
-
-    A call of some texts alone, as a loop over them makes, gets their numbers.
-    """
+    """Refute sequences of a told call that are of other texts than their places say; a call of
+    some texts alone, as a loop makes, gets their numbers."""
     S, parts = len(capture.query), capture.parts
     known = [{int(text) for text in row.unique() if text != NONE} for row in of_rows.view(S, -1)]
     if any(SEVERAL in row or len(row) != 1 for row in known):

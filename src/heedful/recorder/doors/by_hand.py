@@ -1,10 +1,9 @@
 """Attention by hand: what a tape's weights are a function of, and where the tape itself is kept.
 
-The usual tape is a scale, a mask, a bias and a soft cap: then a crop of the map costs its
-own cells, and a file holds queries and keys. They are read off the tape by running it on products
-of zeros and of a pattern in place of queries times keys. Nothing has to be understood about its
-operations, since the result is compared with the tape run on the true product. Where they differ by
-more than rounding, the map that the tape gives is kept.
+The usual tape is a scale, a mask, a bias and a soft cap: then a crop of the map costs its own cells
+alone. They are read off the tape by running it on products of zeros and of a pattern. The result is
+compared with the tape run on the true product; where they differ by more than rounding, the map
+that the tape gives is kept.
 
 S sequences, H heads, N queries, M keys.
 """
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from heedful.ops.evenly import evenly
 from heedful.recorder.doors.cells import Cells, in_cells, without_outside
-from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, run_again, with_strides
+from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, name_of, run_again, with_strides
 from heedful.recorder.doors.tape import Meeting
 from heedful.recorder.observed import Observed
 
@@ -178,12 +177,12 @@ def _logits(
 
 def _product(product: Step, size: float = 0.0, is_turned: bool = False) -> Tensor:
     """The result of a tape's product, were it of `size` at odd keys and of 0 at even ones."""
-    like = run_again(product.arguments, {})[PRODUCTS[product.name]]
+    like = run_again(product.arguments, {})[PRODUCTS[name_of(product.function)]]
     wide = torch.promote_types(product.dtype, torch.float32)
     m = product.shape[-2 if is_turned else -1]
     column = (torch.arange(m, device=like.device) % 2).to(wide) * size
     made = (column[:, None] if is_turned else column).expand(product.shape).clone()
-    if PRODUCTS[product.name]:  # baddbmm: beta · input + alpha · product
+    if PRODUCTS[name_of(product.function)]:  # baddbmm: beta · input + alpha · product
         made = product.keywords.get("alpha", 1) * made
         added = run_again(product.arguments[0], {})
         made = made + product.keywords.get("beta", 1) * added

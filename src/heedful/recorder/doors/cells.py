@@ -25,8 +25,7 @@ class Cells:
 
     kinds: of each axis, `QUERIES`, `KEYS`, `BATCH` or `ONE`; one of them is `KEYS`.
     shape: their sizes, without columns that are of no key, such as that of a sink.
-    queries: the row of the query at each place, with size 1 along the keys.
-    keys: the row of the key at each place, with size 1 along all axes of queries.
+    queries, keys: the row of query and key at each place, with size 1 along the axes of the other.
     query, key: the factors, (rows, d).
     is_turned: whether the rows of the product are keys.
     """

@@ -1,7 +1,7 @@
 """The doors to torch's kernels for `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
 
-They project queries, keys and values themselves, and go on after attention. So projections are made
-again here, and the output is compared at the kernel's end.
+These project and go on after attention, so projections are computed again here, and the output is
+compared at the kernel's end.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from heedful.ops.arguments import Arguments
 from heedful.ops.asked_masks import Asked
 from heedful.ops.kernels import four_axes
 from heedful.ops.log_sum_exp import Catching
+from heedful.recorder.doors.sdpa import DROPPED
 from heedful.recorder.observed import AXES, Observed, See
 
 DOOR = "heedful"
-DROPPED = "weights were dropped at random"
 
 
 def watch(see: See) -> AbstractContextManager[None]:

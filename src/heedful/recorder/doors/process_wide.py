@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
 class ProcessWide:
@@ -17,17 +17,14 @@ class ProcessWide:
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self.make = make
         self.number = 0
-        self._lock = threading.Lock()
-        self._context: AbstractContextManager[object] | None = None
+        self._lock, self._stack = threading.Lock(), ExitStack()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Enter the shared context, if no thread is in it yet, and be inside."""
         with self._lock:
-            if self._context is None:
-                context = self.make()
-                context.__enter__()
-                self._context = context
+            if not self.number:
+                self._stack.enter_context(self.make())
             self.number += 1
         try:
             yield
@@ -35,5 +32,4 @@ class ProcessWide:
             with self._lock:
                 self.number -= 1
                 if not self.number:
-                    context, self._context = self._context, None
-                    context.__exit__(None, None, None)
+                    self._stack.close()

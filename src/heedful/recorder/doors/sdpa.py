@@ -7,8 +7,7 @@ windows into the batch, so these are named later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -48,18 +47,12 @@ def observed(name: str, made: tuple, given: dict[str, Any]) -> Observed:
     return seen
 
 
-class FlexMask(NamedTuple):
-    """The mask of flex attention as its kernel has it: a function of batch, head, query and key."""
-
-    mask_mod: Callable
-
-
 def flexed(made: tuple, given: dict[str, Any]) -> Observed:
     """The call of flex attention with a mask alone; `TypeError` where it has a score_mod."""
     if given["score_mod"].__name__ != "_identity":
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
     query, key, value = (given[name] for name in ("query", "key", "value"))
-    mask: Any = FlexMask(given["block_mask"][-1])
+    mask: Any = given["block_mask"][-1]  # a function of batch, head, query and key
     sums: Tensor | None = beside("flex_attention", made)
     return Observed(
         query, key, value, made[0], given["scale"], mask=mask, sums=sums, door="flex_attention"

@@ -1,24 +1,21 @@
 """The steps of a tape: operations between two products, which can be run again.
 
 A tape begins with the product of queries and keys. Each step is one later operation on its result:
-the function, its other arguments, and the shape and strides of what it made. Run again from copies
-of the two factors, the steps give the model's own weights in the model's own types, to the last
-bit; nothing has to be known about scales, masks or softmaxes.
-
-A step stands for a whole storage. An operation was given views of storages, so `View` is a
-step with a size, strides and an offset.
+the function, its other arguments, and the shape and strides of its result. Run again from copies of
+the two factors, the steps give the model's own weights to the last bit; nothing has to be known
+about scales, masks or softmaxes. A step stands for a whole storage, a `View` for a part of it.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from heedful.errors import RunError
 from heedful.recorder.doors import without_mode
@@ -37,11 +34,8 @@ MOVES = {
 
 
 class Kind(NamedTuple):
-    """What is known about an operation by its schema.
-
-    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
-    whether it consists of other operations.
-    """
+    """An operation by its schema: the names of its arguments, which one it writes into (or None),
+    and whether it consists of other operations."""
 
     name: str
     names: tuple[str, ...]
@@ -72,8 +66,8 @@ def kind_of(function: Any) -> Kind:
 class Held:
     """A tensor that a step reads again.
 
-    It is copied where torch does not count its changes, where it would keep a graph alive, where an
-    optimizer changes it, and where it is small; with `copies`, in any case.
+    It is copied if torch does not count its changes, if it needs a gradient, or if it is small;
+    with `copies`, in any case.
     """
 
     __slots__ = ("tensor", "version")
@@ -130,11 +124,6 @@ class Step:
         if self.product is None:
             self.product = self
 
-    @property
-    def name(self) -> str:
-        """The operation's name, such as "bmm"."""
-        return name_of(self.function)
-
     def value(self, known: dict[int, Tensor]) -> Tensor:
         """What the step makes, run again; what several steps read is kept in `known`, by id."""
         if id(self) in known:
@@ -165,34 +154,30 @@ class Step:
             return torch.arange(math.prod(self.shape), device="cpu").view(self.shape)
         if self.target is not None:
             return self.target.step.index(known)
-        if self.name in MOVES:
-            moved = self.function(
-                *self._moving(self.arguments, known), **self._moving(self.keywords, known)
+        if name_of(self.function) in MOVES:
+            arguments, keywords = tree_map(
+                lambda leaf: self._moved(leaf, known), (self.arguments, self.keywords)
             )
+            moved = self.function(*arguments, **keywords)
             return (moved if self.place is None else moved[self.place]) - 1
-        view = next(one for one in views_in((self.arguments, self.keywords)) if self._leads(one))
+        leaves = tree_leaves((self.arguments, self.keywords))
+        view = next(leaf for leaf in leaves if self._is_of_product(leaf))
         index = view.index(known)
         return index if index.shape == self.shape else _broadcast(index, self.shape)
 
-    def _leads(self, view: View) -> bool:
-        return view.step.product is self.product
+    def _is_of_product(self, leaf: Any) -> bool:
+        return isinstance(leaf, View) and leaf.step.product is self.product
 
-    def _moving(self, value: Any, known: dict[int, Tensor]) -> Any:
-        """Arguments with places, counted from 1, for numbers of the product, and 0 for others."""
-        if isinstance(value, View) and self._leads(value):
-            return value.index(known) + 1
-        if isinstance(value, View):
-            return torch.zeros(value.size, dtype=torch.long, device="cpu")
-        if isinstance(value, Held):
-            tensor = value.value().cpu()
-            return (
-                torch.zeros_like(tensor, dtype=torch.long) if tensor.is_floating_point() else tensor
-            )
-        if isinstance(value, dict):
-            return {name: self._moving(one, known) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._moving(one, known) for one in value)
-        return 0 if isinstance(value, float) else value
+    def _moved(self, leaf: Any, known: dict[int, Tensor]) -> Any:
+        """An argument with places, counted from 1, for numbers of the product, and 0 for others."""
+        if self._is_of_product(leaf):
+            return leaf.index(known) + 1
+        if isinstance(leaf, View):
+            return torch.zeros(leaf.size, dtype=torch.long, device="cpu")
+        if isinstance(leaf, Held):
+            tensor = leaf.value().cpu()
+            return tensor.long() * 0 if tensor.is_floating_point() else tensor
+        return 0 if isinstance(leaf, float) else leaf
 
 
 @dataclass(frozen=True)
@@ -223,19 +208,15 @@ class View:
 
 
 def name_of(function: Any) -> str:
-    """The name of an operation without its overload; one that is not torch's own with its home.
-
-    >>> name_of(torch.ops.aten.add.Tensor)
-    'add'
-    """
+    """The name of an operation without its overload, such as "add", or "other::add"."""
     return function._schema.name.removeprefix("aten::")
 
 
 def copied(product: Step) -> tuple[Tensor, Tensor] | None:
     """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
-    if product.name not in PRODUCTS:
+    if (name := name_of(product.function)) not in PRODUCTS:
         return None
-    at, arguments = PRODUCTS[product.name], product.arguments
+    at, arguments = PRODUCTS[name], product.arguments
     query, key = (
         factor if factor.version is None else Held(factor.value(), copies=True)
         for factor in arguments[at : at + 2]
@@ -257,28 +238,15 @@ def are_map(weights: Tensor) -> bool:
     return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
 
 
-def views_in(value: Any) -> Iterator[View]:
-    """The views among arguments, in their order."""
-    if isinstance(value, View):
-        yield value
-    elif isinstance(value, dict):
-        yield from views_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from views_in(one)
-
-
 def run_again(value: Any, known: dict[int, Tensor]) -> Any:
     """Arguments with their tensors."""
-    if isinstance(value, View):
-        return value.value(known)
-    if isinstance(value, Held):
-        return value.value()
-    if isinstance(value, dict):
-        return {name: run_again(one, known) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(run_again(one, known) for one in value)
-    return value
+
+    def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, View):
+            return leaf.value(known)
+        return leaf.value() if isinstance(leaf, Held) else leaf
+
+    return tree_map(tensor, value)
 
 
 def with_strides(tensor: Tensor, step: Step) -> Tensor:

@@ -3,7 +3,6 @@
 A dispatch mode sees every operation below Python: einsum, matmul and `@` arrive as views and
 products. The product of two tensors that are no parameters begins a tape (`steps.py`); where a tape
 with a softmax meets values in a second product, and its rows sum to at most one, that is a call.
-Each operation runs as it would without the mode.
 """
 
 from __future__ import annotations
@@ -151,10 +150,8 @@ class Tape(TorchDispatchMode):
         return made
 
     def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:
-        """Whether it is of other operations; torch takes most apart, but none of inference tensors.
-
-        A linear layer is left whole: its parts may add up in another order.
-        """
+        """Whether it consists of other operations, as many do in inference mode; a linear layer is
+        left whole, as its parts may add up in another order."""
         if not kind.is_composite:
             return False
         is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
@@ -232,8 +229,7 @@ class Tape(TorchDispatchMode):
         if _is_dense(target):  # a buffer that is written into may be a cache of keys
             self._parameters -= {target.untyped_storage()._cdata} & self._buffers
         view = self._view(target)
-        if view is None or not kind.name.endswith("_"):
-            # what a function writes into beside its first argument is not followed
+        if view is None or not kind.name.endswith("_"):  # other written arguments have no tape
             for written in (target, *keywords.values()) if has_steps else ():
                 if _is_dense(written):
                     self._steps.pop(written.untyped_storage()._cdata, None)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
 from heedful.recorder.doors import by_hand, encoder_layers, sdpa, transformers_interface
 from heedful.recorder.doors.tape import Meeting, Tape
-from heedful.recorder.hooks import Hook
 from heedful.recorder.observed import Observed, See
+from heedful.recorder.running import Hook
 
 # Packages whose modules tell, and torch's layers that attend by themselves
 WRITERS = ("torch", "heedful", "transformers")
@@ -45,7 +44,7 @@ def watch(
     miss: Callable[[str, str], None],
 ) -> Iterator[Tape]:  # fmt: skip
     """Tell `see` of each call that torch's operations show; the rest is as `Tape` has it."""
-    fused = {kernel: functools.partial(_kernel, see, kernel) for kernel in sdpa.KERNELS}
+    fused = {kernel: functools.partial(see, sdpa.observed, kernel) for kernel in sdpa.KERNELS}
     fused |= {
         "flex_attention": functools.partial(see, sdpa.flexed),
         "_transformer_encoder_layer_fwd": functools.partial(see, encoder_layers.layer),
@@ -57,10 +56,6 @@ def watch(
             yield tape
     finally:
         tape.end()
-
-
-def _kernel(see: See, name: str, made: Any, given: dict[str, Any]) -> None:
-    see(sdpa.observed, name, made, given)
 
 
 def _by_hand(meeting: Meeting) -> Observed:

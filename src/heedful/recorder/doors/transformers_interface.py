@@ -135,7 +135,8 @@ def translated(
     query, key, value = (_as_multiplied(given[name], implementation) for name in names[:3])
     scale = given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
-    sinks = _sinks(given)
+    sinks = given.get("s_aux", given.get("sinks"))  # one for each head,
+    sinks = sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks  # or for each query
     cross, real = getattr(module, "is_cross_attention", None) or None, None
     if flash_attention.is_meant(implementation):
         mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
@@ -175,12 +176,6 @@ def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
     if not is_cast or side.dtype == torch.float64:
         return side
     return side.to(torch.get_autocast_dtype(device))
-
-
-def _sinks(given: dict) -> Tensor | None:
-    """The sinks of a call: one for each head, or (Inkling 2) one for each query of each head."""
-    sinks = given.get("s_aux", given.get("sinks"))
-    return sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
 
 
 def _is_causal(module: nn.Module, given: dict) -> bool:

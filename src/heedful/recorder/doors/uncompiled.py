@@ -15,16 +15,10 @@ _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
 def uncompiled(modules: Modules) -> AbstractContextManager[None]:
-    """A context in which nothing runs compiled; an idle one for a model that compiles nothing."""
-    return _eager.entered() if _may_be_compiled(modules) else nullcontext()
+    """A context in which nothing runs compiled; an idle one for a model that compiles nothing.
 
-
-def _may_be_compiled(modules: Modules) -> bool:
-    """Whether something of the model may be compiled; asking torch's compiler takes a second.
-
-    It is there where anything was compiled before. Code of others may do it while it runs; what
-    the caller compiles only inside the block is recorded too, with warnings of the compiler's.
+    Asking torch's compiler takes a second. It is loaded where anything was compiled before, and
+    code of others may compile while it runs.
     """
-    if "torch._dynamo" in sys.modules:
-        return True
-    return not all(type(one).__module__.startswith(KNOWN) for one in modules)
+    are_known = all(type(module).__module__.startswith(KNOWN) for module in modules)
+    return nullcontext() if are_known and "torch._dynamo" not in sys.modules else _eager.entered()

@@ -1,7 +1,6 @@
 """Runs an operation inside a dispatch mode bit for bit as it runs without one.
 
-torch comes to a mode after autocast and autograd have had their turn, and then keeps both from what
-the operation calls itself. Without a mode, they have their say there too.
+A mode comes after autocast and autograd, and keeps both from operations that an operation calls.
 """
 
 from __future__ import annotations
@@ -24,13 +23,10 @@ CALLS_OTHERS = {
 
 
 def has_kernel(function: Any, key: Any) -> bool:
-    """Whether torch's dispatcher has a kernel of an operation under a key of its own.
-
-    It does not know all operations: what asks for a size, as `sym_size`, is none of its own.
-    """
+    """Whether torch's dispatcher has a kernel of an operation under a key."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
-    except RuntimeError:
+    except RuntimeError:  # operations such as `sym_size` are unknown to it
         return False
 
 

@@ -68,9 +68,9 @@ class Inputs:
         floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
         images = (shape for shape in floats if len(shape) == 4 and shape[1] in (1, 3, 4))
         self.image = next(((shape[2], shape[3]) for shape in images), None)
-        listed = (one for one in given.values() if isinstance(one, list | tuple))
-        counts = (len(one) for one in listed if one and all(map(_is_image, one)))
-        self.listed_images = next(counts, 0)
+        listed = {name.split("[")[0]: shape for name, shape in self.shapes.items()
+                  if "[0]" in name and len(shape) == 3 and self._are_floats[name]}  # fmt: skip
+        self.listed_images = next((len(given[name]) for name in listed if name in given), 0)
         self._kept: dict[tuple, Tensor] = {}
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
@@ -221,11 +221,6 @@ def lengths_of(frame: Frame) -> set[int]:
     sizes = {size for one in tensors for size in one.shape[:-1]}
     sizes |= {one.shape[-1] for one in tensors if one.ndim == 2}
     return sizes | {size for one in frame.module.buffers(recurse=False) for size in one.shape}
-
-
-def _is_image(one: Any) -> bool:
-    """Whether an item of a list is an image, (channels, h, w)."""
-    return isinstance(one, Tensor) and one.ndim == 3 and one.is_floating_point()
 
 
 def _is_table(keep: Tensor, seen: Observed) -> bool:

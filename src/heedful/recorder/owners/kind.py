@@ -27,15 +27,10 @@ def _crosses_by(name: str) -> bool:
 
 
 def _is_causal(real: RealTokens) -> bool:
-    """Whether no query of a sequence sees a key after its own.
-
-    A window on both sides goes beyond that.
-    """
+    """Whether no query of a sequence sees a key after its own."""
     N, M = real.queries.numel(), real.keys.numel()
     offset = offset_of(real.mask, N, M)
-    if offset is None:
-        return False
-    return offset <= max(0, M - N)
+    return offset is not None and offset <= max(0, M - N)
 
 
 def kind_of(seen: Observed, name: str, tokens: list[RealTokens]) -> str:

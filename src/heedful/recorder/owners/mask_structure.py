@@ -1,8 +1,7 @@
-"""Recognises a model's mask as the structure that it is, so that it costs nothing to keep.
+"""Recognises the structure of a model's mask, so that it costs nothing to keep.
 
-A mask comes in as a table that is boolean (True = may attend) or added to the scores. `Masks`
-splits it into what may attend and what is added; `recognise` turns the first into causal, windowed
-or a run of keys for each query where it is exactly that, else into bits.
+A mask comes as a table that is boolean (True = may attend) or added to the scores. `Masks` splits
+it into what may attend and what is added; `recognise` finds causal masks, windows and runs of keys.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 from heedful.recorder.observed import Observed
 from heedful.recording.groups import tables_of
 
-ENTRIES = 1 << 20  # of a table that are compared at a time
 FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
-# What may attend (boolean), and what is added to the scores; None for what there is not
+# What may attend (boolean), and what is added to the scores
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
-Split: TypeAlias = Callable[[Any, Observed], Parts]
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     """The same mask as a structure; None where every query may attend to every key.
 
-    A table that is exactly causal, or of a window, or has one run of keys for each query (as packed
-    documents have) becomes that; any other table is kept as bits. What is made of a table shares no
-    memory with it.
+    A table becomes causal, a window or a run of keys for each query (as of packed documents) where
+    it is exactly that, else bits. The result shares no memory with the table.
 
     >>> table = (Causal() & Window(2)).crop((1, 4, 6))
     >>> recognise(Dense(table), (1, 4, 6))
@@ -95,42 +91,26 @@ def _guesses(table: Tensor) -> list[Mask]:
     inside = last < M - 1  # a row that sees the last key of all says nothing about the offset
     offsets = (last - rows)[inside]
     offset = int(offsets[0]) if len(offsets) else M - N
-    begins = first > 0
-    sizes = (rows + offset - first)[begins] + 1
-    size = int(sizes[0]) if len(sizes) else 0
-    guesses: list[Mask] = [Causal(offset)]
-    if size > 0:
-        guesses.append(Causal(offset) & Window(size, offset))
-    span = M - N
-    both = (rows + span - first)[begins] + 1
-    if len(both) and int(both[0]) > 0:
-        guesses.append(Window(int(both[0]), span))
-    return guesses
+    sizes = [int((rows + at - first)[first > 0][:1].sum()) + 1 for at in (offset, M - N)]
+    windows = [Causal(offset) & Window(max(1, sizes[0]), offset), Window(max(1, sizes[1]), M - N)]
+    return [Causal(offset), *windows]
 
 
 def _is(guess: Mask, table: Tensor) -> bool:
-    """Whether the guess equals the table, of which some rows are compared at a time."""
-    several = max(1, ENTRIES // max(1, table.shape[1]))
-    for start in range(0, len(table), several):
-        rows = slice(start, start + several)
-        if not torch.equal(
-            guess.crop(table.shape, rows, device=table.device).expand(table[rows].shape),
-            table[rows],
-        ):
-            return False
-    return True
+    guessed = guess.crop(table.shape, device=table.device)
+    return torch.equal(guessed.expand(table.shape), table)
 
 
 class Masks:
     """Splits masks (boolean, added, or flex attention's) into what may attend and what is added.
 
-    Layers of a pass mostly share a mask: what was made of the last few is remembered, so that the
-    N × M entries are looked at once and the layers share the result too.
+    Layers of a pass mostly share a mask: the last few are remembered, so that the N × M entries are
+    looked at once and the layers share the result too.
     """
 
     def __init__(self) -> None:
-        # tables, by what they were split, for calls of which shape, and the parts
-        self._known: list[tuple[Any, Split, tuple[int, ...], Parts]] = []
+        # masks or biases, how they were split for calls of which shape, and the parts
+        self._known: list[tuple[Any, Callable, tuple[int, ...], Parts]] = []
 
     def split(self, seen: Observed) -> None:
         """Leave a call a mask that only hides; what it added becomes part of the bias.
@@ -140,29 +120,26 @@ class Masks:
         if seen.mask is None and seen.bias is not None and bool((seen.bias <= HIDDEN).any()):
             seen.mask, seen.bias = seen.bias, None
         if seen.bias is not None:
-            _, seen.bias = self._once(seen.bias, seen, _bias)
+            _, seen.bias = self._parts_of(seen.bias, seen, _added)
         if seen.mask is None:
             return
-        split = _mask if isinstance(seen.mask, Mask) else _parts
-        seen.mask, added = self._once(seen.mask, seen, split)
+        seen.mask, added = self._parts_of(seen.mask, seen, _parts)
         if added is not None:
             seen.bias = added if seen.bias is None else seen.bias + added
 
-    def _once(self, table: Any, seen: Observed, split: Split) -> Parts:
-        """What was made of such a table for a call of this shape, or is made now."""
+    def _parts_of(
+        self, mask: Any, seen: Observed, split: Callable[[Any, Observed], Parts]
+    ) -> Parts:
+        """The parts of a mask, those of an equal one where a layer before had it."""
         for other, by, shape, parts in self._known:
-            if (by, shape) == (split, seen.shape) and _is_same(other, table):
+            if (by, shape) == (split, seen.shape) and _is_same(other, mask):
                 return parts
-        parts = split(table, seen)
-        self._known = [*self._known[-7:], (table, split, seen.shape, parts)]
+        parts = split(mask, seen)
+        self._known = [*self._known[-7:], (mask, split, seen.shape, parts)]
         return parts
 
 
-def _mask(mask: Mask, seen: Observed) -> Parts:
-    return mask, None
-
-
-def _bias(bias: Tensor, seen: Observed) -> Parts:
+def _added(bias: Tensor, seen: Observed) -> Parts:
     return None, bias
 
 
@@ -181,11 +158,14 @@ def _is_same(mask: Any, other: Any) -> bool:
 
 def _parts(mask: Any, seen: Observed) -> Parts:
     """What may attend and what is added."""
+    if isinstance(mask, Mask):
+        return mask, None
     B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
 
-        return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
+        function = getattr(mask, "mask_mod", mask)
+        return create_mask(function, B, H, N, M, device=seen.query.device), None
     mask = mask[..., :M]
     if mask.dtype == torch.bool:
         return mask, None
@@ -196,10 +176,7 @@ def _parts(mask: Any, seen: Observed) -> Parts:
 
 
 def _is_faint(mask: Tensor) -> bool:
-    """Whether the table hides some pairs by adding −10,000 or the like, as many models do.
-
-    Two things tell it from a bias such as ALiBi's: no number lies between the hidden ones and the
-    rest, and every row has a key that is not hidden (else the softmax would weigh the hidden ones).
-    """
+    """Whether the table hides pairs by adding −10,000 or the like, and is no bias such as ALiBi's:
+    no number lies between hidden ones and the rest, and every row has a key that is not hidden."""
     between = (mask > FAINT) & (mask < FAINT / 10)
     return not bool(between.any()) and bool((mask.amax(dim=-1) > FAINT / 10).all())

@@ -1,7 +1,6 @@
 """Decides for each sequence of a call which queries and keys are real, and what its mask is.
 
-Padding is left out where the call's own mask hides it. A model may be told of padding that its
-attention does not heed, or take something else under the same name: then the map keeps it.
+Padding is left out where the call's own mask hides it: attention may ignore a mask of the inputs.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -
 
     Args:
         seen: the call.
-        real: which tokens are told to be no padding; default all.
-        is_full: whether the keys are known to be no cache with room behind its tokens.
+        real: which tokens are no padding by the inputs; default all.
+        is_full: whether the keys are no cache with room behind its tokens.
     """
     real, has_room = real or Real(), not (seen.cross or is_full)
     first = _first_alike(seen, real)
@@ -40,10 +39,8 @@ def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -
 
 
 def _first_alike(seen: Observed, real: Real) -> list[int]:
-    """For each sequence of a batch the first with the same mask, hidden keys and padding.
-
-    Windows of an image are thousands of sequences with a handful of masks.
-    """
+    """For each sequence the first with the same mask and padding: windows of an image are
+    thousands of sequences with a handful of masks."""
     B = len(seen.query)
     tables = [real.keys, real.queries, *_tables_by_sequence(seen.mask)]
     several = [table for table in tables if table is not None and len(table) > 1]
@@ -96,10 +93,7 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
 def _real(
     seen: Observed, sequence: int, real: Real, start: int | None, queries: Tensor, keys: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Of the indices of queries and keys those that were told to be no padding.
-
-    start: the key at which the first query stands, where the keys tell which queries are real.
-    """
+    """Of the indices of queries and keys those of real tokens; the first query is at `start`."""
     B, N = len(seen.query), len(queries)
     if real.keys is not None:
         row = row_of(sequence, len(real.keys), B)

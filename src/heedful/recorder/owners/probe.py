@@ -1,8 +1,8 @@
 """Probes a model: changes some inputs, and sees which rows of queries and keys change.
 
-Texts are changed at the inputs of the model, places at those of each module that attends. All with
-a certain bit in their number are changed at once, then all without it: so 2 · log2(size) passes
-tell of each row which text, or which place, it is made of.
+Texts are changed at the inputs of the model, places at those of each module that attends: all with
+a bit in their number at once, then all without it. So 2 · log2(size) passes tell of each row which
+text, or which place, it is made of.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ Sides: TypeAlias = tuple[Tensor, Tensor]  # one number for each row of queries, 
 
 
 class Call(NamedTuple):
-    """A call of the pass that is probed.
+    """A call of the pass that is probed, and the run of a module at whose inputs places change.
 
-    run: the module at whose inputs places are changed, and which run of it.
     is_told: whether its axes are told, so that only its texts are compared.
     """
 
@@ -60,7 +59,7 @@ class Probing:
         model: the model.
         given: its arguments and keywords.
         calls_of: runs the model with arguments and keywords, and gives its calls.
-        progress: is told of the share that is done.
+        progress: called with the share that is done.
 
     Raises:
         ArgumentError: the model does something else when it runs again.
@@ -167,9 +166,11 @@ class Probing:
 
     def _differing(self, calls: list[Call]) -> list[Sides]:
         """Which rows of queries and keys of each call are others than those of the first pass."""
-        sizes = [[(call.run, call.cells.query.shape, call.cells.key.shape) for call in several]
-                 for several in (self.calls, calls)]  # fmt: skip
-        if sizes[0] != sizes[1]:
+        before, after = (
+            [(call.run, call.cells.query.shape, call.cells.key.shape) for call in several]
+            for several in (self.calls, calls)
+        )
+        if before != after:
             raise _other_pass()
         return [
             (_differ(own.cells.query, again.cells.query), _differ(own.cells.key, again.cells.key))
@@ -237,20 +238,16 @@ def _changing(
 
 
 def _axis_of(tensor: Tensor, texts: int, dim: int) -> int | None:
-    """The axis along which a tensor has the texts; None where it has none.
-
-    Where texts are second in vectors of tokens, a table of ids may have them first.
-    """
+    """The axis of the texts of a tensor, or None; a table of ids may have them first where vectors
+    have them second."""
     if tensor.ndim > dim and tensor.shape[dim] == texts and (tensor.ndim > 1 or dim == 0):
         return dim
     return 0 if dim and tensor.ndim == 2 and len(tensor) == texts else None
 
 
 def _axes_of_places(tensor: Tensor, heads: set[int]) -> list[int]:
-    """The axes of an input that may be of texts or places, and not of features or of heads.
-
-    Images have features first, (texts, channels, h, w). A cache has heads, and their width last.
-    """
+    """The axes of an input that may be of texts or places, and not of features or of heads; a
+    cache has the width of heads last."""
     if tensor.ndim > 3 and tensor.shape[-1] in heads:
         return []
     is_vectors = tensor.is_floating_point() and tensor.ndim < 4

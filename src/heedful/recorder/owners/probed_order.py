@@ -1,9 +1,9 @@
 """Names the axes of a map by what probing has shown of the rows of its queries and keys.
 
-Of each row it is known which text it changes with, and which places along the inputs of the module
-that attends. Along an axis of texts the text changes; along one of parts of a text, such as
-windows, the places of queries and of keys; along one of queries, those of queries alone; along one
-of heads nothing. An axis may join several of these: then its digits are looked at one by one.
+Each row changes with a text, and with places along the inputs of the module that attends. Along an
+axis of texts the text changes; along one of parts of a text the places of queries and of keys;
+along one of queries those of queries alone; along one of heads nothing. An axis may join several of
+these: then its digits are compared one by one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _are_known(probes: list[Tensor]) -> bool:
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
     """What an axis is of: the first way to take its digits in which each is of one kind."""
-    if is_queries and _same(tables, axis, size, 1):
+    if is_queries and _role(tables, axis, size, size, 1) == HEADS:
         return [(size, QUERIES)]  # of queries that change with no input, such as learned ones
     for steps in _splits(size):
         pieces = [*pairwise(steps)]  # outer and inner step of each digit
@@ -159,13 +159,6 @@ def _along(table: Tensor, axis: int, size: int, outer: int, inner: int) -> Tenso
 
 def _is_constant(table: Tensor) -> bool:
     return bool((table == table[..., :1]).all())
-
-
-def _same(tables: _Tables, axis: int, size: int, inner: int) -> bool:
-    return all(
-        _is_constant(_along(table, axis + lead, size, size, inner))
-        for table, lead in zip(tables, (0, 1, 1), strict=True)
-    )
 
 
 def _are_apart(table: Tensor) -> bool:

@@ -1,9 +1,7 @@
 """Which tokens stand at the queries and keys of a call, by position and from pass to pass.
 
-A pass over a whole text is given the ids of all its tokens. One with a cache is given those of its
-queries alone: the others were given in the passes before. In an encoder–decoder the queries of
-cross-attention are the tokens that the decoder was given, the keys those of the latest text that
-the encoder read, which may have been in a pass of its own.
+A pass with a cache is given the ids of its queries alone, the passes before those of the other
+keys. The keys of cross-attention are the tokens of the latest text that the encoder read.
 
 B texts, N queries, M keys.
 """
@@ -23,11 +21,10 @@ SAME = 1e-3  # of the largest number of a key: those of other tokens are further
 
 
 class Ids(NamedTuple):
-    """The ids of a call's tokens; None where they are not known.
+    """The ids of a call's tokens, (B, L); None if unknown.
 
-    keys: (B, L), those of the keys; of the queries alone where a pass with a cache does not go on
-        from the pass before it. The last N are those of the queries.
-    queries: (B, L), in cross-attention; the last N are those of the queries.
+    keys: those of the keys; of the queries alone where a cache is of no pass before.
+    queries: those of the queries of cross-attention, which are the last N.
     """
 
     keys: Tensor | None = None
@@ -35,10 +32,10 @@ class Ids(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """What one side of a model was given: before its latest pass, and up to its end, (B, L).
+    """The ids that encoder or decoder was given before its latest pass, and up to its end, (B, L).
 
-    keys: (B, L, d), those of a head of the first call of that pass, by which a text is known again;
-        None where the call has other rows than there are texts.
+    keys: (B, L, d), of a head of the first call of that pass, by which a text is recognised; None
+        where the call has other rows than there are texts.
     is_alone: False where another text was read just before, and neither was attended to yet.
     """
 
@@ -50,27 +47,18 @@ class _Side(NamedTuple):
 
 
 class TokenIds:
-    """Knows the tokens of each side of a model, those that it reads and those that it writes."""
+    """Knows the tokens of the encoder and of the decoder of a model."""
 
     def __init__(self) -> None:
         self._sides: dict[bool, _Side] = {}
         self._was_attended = True  # whether what was read last has been attended to
 
     def of(self, seen: Observed, inputs: Inputs, writes: bool, tokens: list[RealTokens]) -> Ids:
-        """The ids of a call.
-
-        Args:
-            seen: the call.
-            inputs: of its pass, or of a model of a known package in it.
-            writes: whether a decoder runs, in a model that has an encoder too.
-            tokens: the real tokens of each sequence.
-        """
+        """The ids of a call with these inputs and real tokens, of a decoder if it `writes`."""
         ids = inputs.ids(writes)
         if seen.cross:
             return self._of_cross(seen, ids, inputs, writes)
-        return (
-            Ids() if ids is None else Ids(self._of_self(seen, ids, inputs.number, writes, tokens))
-        )
+        return Ids(ids if ids is None else self._of_self(seen, ids, inputs.number, writes, tokens))
 
     def _of_self(
         self, seen: Observed, ids: Tensor, number: int, writes: bool, tokens: list[RealTokens]
@@ -96,7 +84,7 @@ class TokenIds:
 
     @staticmethod
     def _before(side: _Side | None, number: int, ids: Tensor) -> Tensor | None:
-        """What a side was given before this pass, where that was the last thing it did."""
+        """The ids before this pass, where the last pass of this side was just before."""
         if side is None or len(side.so_far) != len(ids):
             return None
         if side.number == number:
@@ -127,10 +115,8 @@ def _keys(seen: Observed, ids: Tensor) -> Tensor | None:
 
 
 def _agree(before: Tensor | None, seen: Observed) -> bool:
-    """Whether the cache has the keys of the pass before, but for rounding.
-
-    It has not where it is that of another text, or where beam search has moved texts.
-    """
+    """Whether the cache has the keys of the pass before, but for rounding: it is not of another
+    text, and no beam search has moved texts."""
     if before is None:
         return True
     now = seen.key[:, 0, : before.shape[1]]

@@ -75,11 +75,10 @@ def letters_of(pattern: str) -> Letters:
 
 
 def told_order(pattern: str, cells: Cells, texts: int | None) -> Order:
-    """The axes of a map, by what is told of those of its queries.
+    """The axes of a map, by the letters of those of its queries.
 
-    The axis with n is that of the queries; the others, in their order, are those beside queries
-    and keys. Where several axes of the map are of queries alone, they have the letters in order.
-    `ArgumentError` for another number of axes, or sizes that do not fit.
+    The axis with n is that of the queries; the others, in their order, are those beside queries and
+    keys. `ArgumentError` for another number of axes, or sizes that do not fit.
     """
     rest = [letters for letters in letters_of(pattern) if letters != ["d"]]
     places = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]

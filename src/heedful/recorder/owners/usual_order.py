@@ -1,8 +1,7 @@
 """Names the axes of a map by the order in which models usually have them: one table of rules.
 
-Texts come first, then parts of a text such as windows, then heads, queries and keys. Texts and
-heads may share one axis, texts before heads. What fits no rule is refused; `axes=` names it, and
-`recording.verify` finds it by probing.
+Texts come first, then parts of a text such as windows, heads, queries and keys; texts and heads
+may share one axis. What fits no rule is refused: `axes=` or `recording.verify` names it.
 """
 
 from __future__ import annotations
@@ -61,11 +60,10 @@ class Order(NamedTuple):
 class Sizes(NamedTuple):
     """What a module and its inputs say of the sizes of axes.
 
-    texts: how many texts the pass has; None where no input tells.
-    other_texts: how many there may be else; None where the inputs leave no doubt.
-    widths: output widths of the module's projections, which heads times their width must fit; empty
-        where it has none.
-    lengths: sizes of the axes of what the module was given, but for the last.
+    texts: the number of texts of the pass; None if unknown.
+    other_texts: another number that is possible, or None.
+    widths: of the module's projections, which heads times their width must fit; empty without any.
+    lengths: sizes of the axes of the module's inputs, but for the last.
     """
 
     texts: int | None
@@ -111,10 +109,8 @@ def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
 
 
 def _fitting(sizes: list[int], width: int, of: Sizes) -> tuple[list[Joined], str]:
-    """What the axes beside queries and keys are of, and a doubt about it.
-
-    Keys may be made of two projections, of tokens and of their positions, and be twice as wide.
-    """
+    """What the axes beside queries and keys are of, and a doubt about it: keys of two projections,
+    of tokens and of their positions, are twice as wide."""
 
     def fits(heads: int, times: int = 1) -> bool:
         return not of.widths or width == 1 or heads * width / times in of.widths
