@@ -92,7 +92,7 @@ class Inputs:
         if ids:
             return count, first[1] if first[0] == queries != first[1] else None
         if len(first) == 3 and first[0] == queries != first[1] and queries > 1:
-            return first[1], None  # positions first
+            return first[1], first[0]  # positions first
         if len(first) == 2 and first[0] == queries:
             return 1, count if count > 1 else None  # one text without a batch axis
         others = {shape[0] for shape in several} - {1, count}
