@@ -261,7 +261,7 @@ class _Recorder:
         if self.options.layers is not None and layer not in self.options.layers:
             return None
         frame = running.stack[-1]
-        if multihead_attention.is_one(frame.module):
+        if isinstance(frame.module, nn.MultiheadAttention):
             multihead_attention.tell(observed, frame)
         widths, lengths = set[int](), set[int]()
         if not observed.axes:

@@ -15,14 +15,10 @@ DOOR = "nn.MultiheadAttention"
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
-def is_one(module: nn.Module) -> bool:
-    """Whether a module is an `nn.MultiheadAttention` that runs torch's own code."""
-    forward = getattr(type(module), "forward", None)
-    return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
-
-
 def tell(seen: Observed, frame: Frame) -> None:
-    """Add to a call what the running module knows of it."""
+    """Add to a call what the running module knows of it, if it runs torch's own code."""
+    if type(frame.module).forward is not nn.MultiheadAttention.forward:
+        return
     given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
     seen.door = DOOR
     # by hand it multiplies texts × heads at once; its kernel has an axis for each
