@@ -310,7 +310,8 @@ class _Recorder:
     def _given(self) -> Inputs:
         """The inputs that tell of the texts of the call that runs."""
         reader = self.running.reader
-        is_part = reader.module is not self.running.model  # a model that is called part by part
+        # of a model that is called part by part
+        is_part = reader is self.running.root and reader.module is not self.running.model
         embedded = self.running.embedded if is_part else None
         for frame, ids, inputs in self._inputs:
             if frame is reader and ids is embedded:

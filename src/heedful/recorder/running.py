@@ -157,6 +157,10 @@ class Running:
         """The modules that run, from the outermost on: the name of each, and which run it is."""
         return tuple([(frame.name, frame.run) for frame in self.stack])
 
+    def _runs_known(self) -> bool:
+        """Whether a model of a known package runs."""
+        return any(package_of(frame.module) in KNOWN for frame in self.stack)
+
     @property
     def reader(self) -> Frame:
         """The call whose arguments tell of texts: that of the outermost model of a known package
@@ -192,7 +196,7 @@ class Running:
             return
         if not self.stack and _graph_task() == -1:
             frame = self._begin(frame)
-        elif not self.is_known and package_of(module) in KNOWN:
+        elif not self.is_known and package_of(module) in KNOWN and not self._runs_known():
             self._known_calls += 1
             cached = _cached((*arguments, *keywords.values()))
             frame = frame._replace(number=self._known_calls, cached=cached)

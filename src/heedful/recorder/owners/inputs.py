@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Real
-from heedful.recorder.running import Frame
+from heedful.recorder.running import KNOWN, Frame, package_of
 
 # Masks of the tokens that are no padding; in an encoder–decoder, of the encoder's
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -32,6 +32,7 @@ READ_IDS, WRITTEN_IDS = (
 )
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
+CHANNELS = (1, 3, 4)  # of images
 TABLES = ("mask", "bias")  # parts of names of tables of queries × keys
 
 
@@ -53,6 +54,8 @@ class Inputs:
         given = named(frame.module, frame.arguments, frame.keywords)
         tensors = dict(_tensors(given))
         self.number, self.cached = frame.number, frame.cached
+        is_known = package_of(frame.module) in KNOWN
+        self._has_two_texts = not is_known or _takes(frame.module, WRITTEN_IDS)
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
         self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
@@ -66,7 +69,7 @@ class Inputs:
             for name, one in given.items()
         )
         floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
-        images = (shape for shape in floats if len(shape) == 4 and shape[1] in (1, 3, 4))
+        images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
         self.image = next(((shape[2], shape[3]) for shape in images), None)
         listed = {name.split("[")[0]: shape for name, shape in self.shapes.items()
                   if "[0]" in name and len(shape) == 3 and self._are_floats[name]}  # fmt: skip
@@ -79,10 +82,10 @@ class Inputs:
         Args:
             queries: number of queries of a text: an input with positions first has it first.
         """
-        if self.listed_images:
-            return self.listed_images, None
         names = [name for name in self.shapes if not any(part in plain(name) for part in TABLES)]
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
+        if self.listed_images and not ids:
+            return self.listed_images, None
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
         if not several:
             vectors = [shape for shape in self.shapes.values() if shape]
@@ -140,7 +143,7 @@ class Inputs:
             writes: those of the decoder, in a model that has an encoder too.
             named: only an argument whose name is one for ids.
         """
-        names = WRITTEN_IDS if writes else READ_IDS
+        names = WRITTEN_IDS if writes and self._has_two_texts else READ_IDS
         tables = [name for name, are in self._are_ids.items() if are]
         found = [name for name in names if name in tables][:1]
         if not found and not writes and not named:
@@ -242,6 +245,11 @@ def _signature(forward: Any) -> inspect.Signature:
 
 
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
+
+
+def _takes(module: nn.Module, names: tuple[str, ...]) -> bool:
+    """Whether the `forward` of a module has a parameter of one of these names."""
+    return any(name in _signature(module.forward).parameters for name in names)
 
 
 def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
