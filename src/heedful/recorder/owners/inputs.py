@@ -58,6 +58,9 @@ class Inputs:
         self._has_two_texts = not is_known or _takes(frame.module, WRITTEN_IDS)
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
         self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
+        are_alone = is_known or sum(self._are_ids.values()) < 2
+        parts = frame.module.named_modules()
+        self._has_sides = are_alone or any("encoder" in name for name, _ in parts)
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
                         if plain(name) in MASKS or are_ids(one)}  # fmt: skip
@@ -146,6 +149,8 @@ class Inputs:
         names = WRITTEN_IDS if writes and self._has_two_texts else READ_IDS
         tables = [name for name, are in self._are_ids.items() if are]
         found = [name for name in names if name in tables][:1]
+        if found and self._has_rival(found[0]):
+            return None
         if not found and not writes and not named:
             given = [name for name in tables if not is_other(name)]
             has_others = any(self._are_floats.values())  # then what is read may be no ids
@@ -154,6 +159,14 @@ class Inputs:
         if len(found) != 1:
             return None if named else self._embedded
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
+
+    def _has_rival(self, name: str) -> bool:
+        """Whether a call may as well be of other ids, in a model without encoder and decoder."""
+        if self._has_sides:
+            return False
+        ids, names = self._tables[name], (*READ_IDS, *WRITTEN_IDS)
+        rivals = (table for other, table in self._tables.items() if plain(other) in names)
+        return any(ids.shape == rival.shape and not ids.equal(rival) for rival in rivals)
 
     def _once(self, key: tuple, made: Tensor) -> Tensor:
         """A tensor that is made once, so that all layers share it."""
