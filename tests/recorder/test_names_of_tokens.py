@@ -45,7 +45,7 @@ def test_channels_have_no_names():
             )
             return (query @ key.mT).softmax(-1) @ key
 
-    recording = looked_at(Channels(), IDS[:1], tokenizer=named)
+    recording = looked_at(Channels(), IDS[:1], tokenizer=named, axes={"Channels": "b h n d"})
     assert recording[0].shape == (H, D, D)
     assert recording[0].query_tokens is recording[0].key_tokens is None
 
