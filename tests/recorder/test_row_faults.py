@@ -4,8 +4,21 @@ import pytest
 import torch
 from looked import Given
 from rows_looked_at import (
-    COMPUTED, TOLD, B, D, H, N, by_hand, exact, gpt2, ids, llama, own, recorded, whole,
-)  # fmt: skip
+    COMPUTED,
+    TOLD,
+    B,
+    D,
+    H,
+    N,
+    by_hand,
+    exact,
+    gpt2,
+    ids,
+    llama,
+    own,
+    recorded,
+    whole,
+)
 from scored import means
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaForCausalLM

@@ -4,8 +4,21 @@ import pytest
 import torch
 from looked import Given
 from rows_looked_at import (
-    COMPUTED, TOLD, B, D, H, N, exact, gpt2, ids, llama, no_rows, own, recorded, whole,
-)  # fmt: skip
+    COMPUTED,
+    TOLD,
+    B,
+    D,
+    H,
+    N,
+    exact,
+    gpt2,
+    ids,
+    llama,
+    no_rows,
+    own,
+    recorded,
+    whole,
+)
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
