@@ -54,6 +54,7 @@ def test_a_scripted_model_is_recorded():
         output = model(x)
         weights = (model.asks(x) @ x.mT).softmax(-1)
     assert torch.equal(output, model(x))
+    assert len(recording.sequences) == B
     for text, [call] in enumerate(recording.sequences):
         assert call.proof == "proved"
         torch.testing.assert_close(call.weights(0), weights[text])

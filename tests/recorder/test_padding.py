@@ -10,8 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops.masks import Dense, Mask, Packed
 from heedful.recorder.observed import Observed
-from heedful.recorder.owners.mask_structure import offset_of
-from heedful.recorder.owners.padding import layouts_of
+from heedful.recorder.owners.mask_structure import Masks, offset_of
+from heedful.recorder.owners.padding import tokens_of
 
 B, H, D = 2, 3, 4
 
@@ -92,17 +92,6 @@ def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, told, by_hand
     every = torch.ones(B, N, dtype=torch.bool)
     shows(found, model.attn2.expected(x, y, allowed), every, keep)
     assert found[0].kind == "cross"
-
-
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_keys_of_another_input_are_no_empty_places_of_a_cache(by_hand):
-    """No query sees the last of them, as where a text comes before its later images."""
-    x, y, model = torch.randn(B, 5, H * D), torch.randn(B, 11, H * D), Layer("attn2", by_hand)
-    allowed = (torch.arange(11) < 7).expand(B, 1, 5, 11)
-    found = recorded(model, x, y, allowed)
-    every = torch.ones(B, 11, dtype=torch.bool)
-    shows(found, model.attn2.expected(x, y, allowed), every[:, :5], every)
-    assert found[0].why == recorded(model, x, y, torch.ones_like(allowed))[0].why
 
 
 @pytest.mark.parametrize("name", ["src_attn", "enc_dec_attention", "cross", "encdec"])
@@ -213,187 +202,6 @@ def test_a_few_queries_after_many_keys_are_still_causal(start):
     torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
 
 
-PLACES = torch.arange(9)
-SEES = {  # whether a query at a row sees the key at a column
-    "all before": lambda row, column: column <= row,
-    "a window": lambda row, column: (column <= row) & (column > row - 3),
-    "a prefix": lambda row, column: (column <= row) | (column < 2),
-}
-
-
-class Roomy(nn.Module):
-    """A cache of nine places, whose empty ones the mask of the texts hides as it does padding.
-
-    x: the tokens so far, of which those from `start` on ask.
-    """
-
-    def __init__(self, way="all before"):
-        super().__init__()
-        self.made = nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
-        self.way = way
-
-    def heads(self, x):
-        return [one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made]
-
-    def allows(self, attention_mask, start, end):
-        sees = SEES[self.way](PLACES[start:end, None], PLACES) if self.way in SEES else True
-        return sees & attention_mask[:, None, None].expand(-1, 1, end - start, 9)
-
-    def forward(self, x, attention_mask, start=0):
-        query, key = self.heads(x)
-        place = torch.full((*key.shape[:2], 9, 4), 0.3)  # of a text before
-        place[:, :, : x.shape[1]] = key
-        hidden = ~self.allows(attention_mask, start, x.shape[1])
-        scores = (query[:, :, start:] @ place.mT).masked_fill(hidden, torch.finfo(x.dtype).min)
-        return scores.softmax(-1) @ place
-
-
-PADS = [
-    *(("left", one) for one in ([0], [0, 0, 0], [0, 2, 3], [2])),
-    *(("right", one) for one in ([0, 1, 2], [1])),
-]
-
-
-def of_cache(pads, side, start, end):
-    """Which places of a cache hold real tokens: padding is before, or at the end of, its prompt."""
-    pads, prompt, places = torch.tensor(pads)[:, None], start or end, torch.arange(9)
-    behind = (places < prompt) & (places >= prompt - pads)
-    return (places < end) & ~(places < pads if side == "left" else behind)
-
-
-def truth_of(model, x, real, start):
-    """Weights of each sequence: all queries, and the keys so far."""
-    heads = zip(*model.heads(x), model.allows(real, start, x.shape[1]), strict=True)
-    for query, key, sees in heads:
-        scores = query[:, start:].double() @ key.double().mT
-        yield scores.masked_fill(~sees[..., : x.shape[1]], -torch.inf).softmax(-1).float()
-
-
-PARTS = [(0, 4), (0, 5), (0, 7), (0, 8), (4, 5), (4, 8), (7, 8)]
-
-
-@pytest.mark.parametrize("behind", [False, True])
-@pytest.mark.parametrize(("start", "end"), PARTS)
-@pytest.mark.parametrize(("side", "pads"), PADS)
-@pytest.mark.parametrize("way", SEES)
-def test_a_mask_as_long_as_a_cache_with_empty_places(way, side, pads, start, end, behind):
-    """These are told to be padding, or to be tokens, which nobody sees yet."""
-    model, x = Roomy(way), torch.randn(len(pads), end, 8)
-    real = of_cache(pads, side, start, end)
-    with heedful.record(model) as recording:
-        model(x, attention_mask=real | (behind & (PLACES - end >= 0)), start=start)
-    assert recording.missed == {}
-    truth = truth_of(model, x, real, start)
-    for (call,), told, map_ in zip(recording.sequences, real, truth, strict=True):
-        expected = map_[:, told[start:end]][..., told[:end]]
-        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("start", "end"), PARTS)
-@pytest.mark.parametrize(("side", "pads"), PADS)
-def test_where_no_mask_tells_where_queries_stand_none_is_left_out(side, pads, start, end):
-    """All of them see all tokens so far."""
-    model, x = Roomy("all"), torch.randn(len(pads), end, 8)
-    real = of_cache(pads, side, start, end)
-    with heedful.record(model) as recording:
-        model(x, attention_mask=real, start=start)
-    for (call,), told, map_ in zip(
-        recording.sequences, real, truth_of(model, x, real, start), strict=True
-    ):
-        expected = map_[..., told[:end]]
-        if call.shape[1] < end - start:  # the last told token can only be the last query's
-            expected = expected[:, told[start:end]]
-        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)
-
-
-def test_a_step_of_texts_that_are_not_equally_long():
-    """Each writes at a place of its own, and sees its own tokens so far."""
-    model, x = Roomy("all"), torch.randn(3, 8, 8)
-    real = torch.tensor([4, 6, 3])[:, None] > PLACES
-    with heedful.record(model) as recording:
-        model(x, attention_mask=real, start=7)
-    for (call,), told, map_ in zip(
-        recording.sequences, real, truth_of(model, x, real, 7), strict=True
-    ):
-        torch.testing.assert_close(call.weights(), map_[..., told[:8]], atol=2e-6, rtol=1e-5)
-
-
-class Goes(Roomy):
-    """Goes on from four tokens, with a mask of its own or none."""
-
-    def forward(self, x, past, attention_mask):
-        query, key = self.heads(torch.cat([past, x], dim=1))
-        sees = self.sees(attention_mask)[:, None] if self.sees else None
-        return scaled_dot_product_attention(query[:, :, 4:], key, key, attn_mask=sees)
-
-
-def later_hidden(real):
-    """Each of the last queries sees what is real up to its own place."""
-    rows, places = torch.arange(4, real.shape[1])[:, None], torch.arange(real.shape[1])
-    return real[:, None] & (places <= rows)
-
-
-def but_for_its_own(real):
-    return later_hidden(real) | torch.eye(real.shape[1], dtype=torch.bool)[4:]
-
-
-def both_ways(real):
-    return real[:, None].expand(-1, real.shape[1] - 4, -1)
-
-
-def one_ahead(real):
-    rows, places = torch.arange(5, real.shape[1] + 1)[:, None], torch.arange(real.shape[1])
-    return real[:, None] & (places <= rows)
-
-
-GOES_ON = torch.tensor(
-    [
-        [1, 1, 0, 0, 1, 0, 0, 0],
-        [1, 1, 1, 1, 1, 1, 1, 0],
-        [1, 0, 0, 0, 1, 0, 0, 0],
-        [0, 1, 1, 1, 1, 1, 1, 1],
-    ]
-).bool()
-
-
-def each(*texts):
-    return [slice(first, last) for first, last in texts]
-
-
-SECOND = {
-    "own": [
-        *((None, texts) for texts in each((1, 2), (0, 2), (0, 1), (2, 3))),
-        *((later_hidden, texts) for texts in each((1, 2), (0, 2), (3, 4))),
-        *((but_for_its_own, texts) for texts in each((1, 2), (0, 2), (0, 1), (2, 3))),
-        *((both_ways, texts) for texts in each((3, 4), (1, 4))),
-        (one_ahead, slice(3, 4)),
-    ],
-    # of queries that see the same keys, any may be the one token; or they see more than their own
-    "all": [
-        *((later_hidden, texts) for texts in each((0, 1), (2, 3))),
-        *((sees, slice(1, 2)) for sees in (both_ways, one_ahead)),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("rows", "sees", "texts"), [(rows, *one) for rows, several in SECOND.items() for one in several]
-)
-def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts):
-    model, real = Goes(), GOES_ON[texts]
-    model.sees, x = sees, torch.randn(len(real), real.shape[1], 8)
-    with heedful.record(model) as recording:
-        model(x[:, 4:], x[:, :4], attention_mask=real)
-    assert recording.missed == {}
-    for (call,), query, key, told in zip(recording.sequences, *model.heads(x), real, strict=True):
-        scores = (query[:, 4:].double() @ key.double().mT) / 2
-        if sees:
-            scores = scores.masked_fill(~sees(told[None]), -torch.inf)
-            scores = scores[:, told[4:] if rows == "own" else slice(None)][..., told]
-        truth = scores.softmax(-1).float()
-        torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)
-
-
 class Remembers(nn.Module):
     """Hidden states go into a buffer that is an input, and are projected there."""
 
@@ -414,12 +222,6 @@ def test_an_input_that_is_written_into_is_no_other_text():
     assert (call.kind, call.shape[-1]) == ("causal", 7)  # the rest of the buffer is empty
 
 
-def test_looking_back_in_another_text_is_not_causal():
-    x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 11, H * D), Layer("attend")
-    [call] = recorded(model, x, y, torch.ones(5, 11).tril().bool())
-    assert (call.kind, call.shape[1:]) == ("cross", (5, 11))
-
-
 EYE = torch.eye(11).bool()
 CHANGED = {
     "causal": torch.ones(11, 11).tril().bool(),
@@ -435,11 +237,12 @@ CHANGED = {
 @pytest.mark.parametrize("kind", CHANGED)
 def test_a_mask_that_is_changed_later_is_what_it_was(kind):
     x, allowed = torch.randn(B, H, 11, D), CHANGED[kind].clone()
-    layouts = layouts_of(Observed(x, x, x, x, 1.0, mask=allowed))
+    Masks().split(seen := Observed(x, x, x, x, 1.0, mask=allowed))
+    tokens = tokens_of(seen)
     allowed.logical_not_()
     before = CHANGED[kind].expand(B, H, 11, 11)
-    for layout, table in zip(layouts, before, strict=True):
-        assert torch.equal(layout.mask.crop((H, 11, 11)).expand(H, 11, 11), table)
+    for real, table in zip(tokens, before, strict=True):
+        assert torch.equal(real.mask.crop((H, 11, 11)).expand(H, 11, 11), table)
 
 
 class OfItsOwn(Mask):

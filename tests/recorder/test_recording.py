@@ -1,9 +1,7 @@
 """Recording: nothing of a model changes; what is kept is what happened."""
 
-import copy
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import torch
 from settled import settled
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
 import heedful
 from heedful.errors import ArgumentError, RunError
@@ -129,53 +126,6 @@ def test_nested_recordings_and_parts_of_a_model(model):
     assert torch.equal(inner[0].weights(), outer[1].weights())
 
 
-def test_other_threads_are_not_recorded_and_that_is_said(model):
-    with heedful.record(model) as recording:
-        thread = threading.Thread(target=model, args=(IDS,))
-        thread.start()
-        thread.join()
-        assert len(recording) == 0
-        model(IDS)
-    assert len(recording) == 3
-    assert recording.missed == {type(model).__name__: "it ran in another thread"}
-
-
-def test_copies_in_other_threads_are_not_recorded_and_that_is_said(model):
-    """As of parallel ones, which share the model's hooks; a copy of the user's is another model."""
-    with heedful.record(model) as recording:
-        copied = copy.deepcopy(model)
-        copied(IDS)
-        model(IDS)
-    assert (len(recording), recording.missed) == (3, {})
-    with heedful.record(model) as recording:
-        thread = threading.Thread(target=copy.deepcopy(model), args=(IDS,))
-        thread.start()
-        thread.join()
-        model(IDS)
-    assert len(recording) == 3
-    assert recording.missed == {type(model).__name__: "it ran in another thread"}
-
-
-class Checkpointed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attend = MultiHeadAttention(12, 3)
-
-    def forward(self, x):
-        return checkpoint(self.attend, x, use_reentrant=False)
-
-
-def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
-    """What is recomputed there for gradients was recorded when it ran."""
-    model = Checkpointed()
-    with heedful.record(model) as recording:
-        thread = threading.Thread(target=model(torch.randn(1, 5, 12)).sum().backward)
-        thread.start()
-        thread.join()
-    assert all(weight.grad is not None for weight in model.parameters())
-    assert (len(recording), recording.missed) == (1, {})
-
-
 def test_two_modules_of_one_name_are_both_recorded():
     class Twice(nn.Module):
         def __init__(self):
@@ -190,13 +140,6 @@ def test_two_modules_of_one_name_are_both_recorded():
     with heedful.record(model := Twice()) as recording:
         model(torch.randn(1, 5, 12))
     assert [call.name for call in recording] == ["a.b"] * 2
-
-
-def test_gradient_checkpointing_records_once(model):
-    layer, x = Checkpointed(), torch.randn(1, 5, 12, requires_grad=True)
-    with heedful.record(layer) as recording:
-        layer(x).sum().backward()
-    assert len(recording) == 1
 
 
 def test_kinds(model):
@@ -369,36 +312,6 @@ def test_what_a_mask_adds_comes_on_top_of_a_bias():
     mask = added.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
     map_ = (x @ x.mT / 2 + bias + mask).softmax(-1)
     assert check_of(Observed(x, x, x, map_ @ x, 0.5, mask=mask, bias=bias)).passed
-
-
-def test_a_claim_of_another_thread_hides_nothing():
-    transformers = pytest.importorskip("transformers")
-    inside, done = threading.Event(), threading.Event()
-
-    def waiting(module, query, key, value, mask, **options):
-        inside.set()
-        done.wait(10)
-        return query.transpose(1, 2), None
-
-    transformers.AttentionInterface.register("waiting", waiting)
-
-    def tiny(implementation):
-        config = transformers.GPT2Config(
-            n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32,
-            bos_token_id=None, eos_token_id=None,
-        )  # fmt: skip
-        kind = transformers.GPT2Model
-        return kind._from_config(config, attn_implementation=implementation).eval()
-
-    model, other = tiny("sdpa"), tiny("waiting")
-    with heedful.record(model) as recording:
-        thread = threading.Thread(target=other, args=(IDS,))
-        thread.start()
-        inside.wait(10)
-        model(IDS)
-        done.set()
-        thread.join()
-    assert len(recording) == 3
 
 
 def test_a_call_is_found_by_its_number_or_the_name_of_its_module():

@@ -330,6 +330,9 @@ def _is_inside(tensor: Tensor) -> bool:
 def _held(mask: Any) -> Any:
     """A copy of a mask; a mask of flex attention, which is a function, as it is."""
     if isinstance(mask, Tensor):
+        for dim, stride in enumerate(mask.stride()[:-2]):
+            if stride == 0:  # expanded, as over all heads
+                mask = mask[(slice(None),) * dim + (slice(1),)]
         return mask.detach().clone()
     return copy.deepcopy(mask) if isinstance(mask, Mask) else mask
 

@@ -1,8 +1,9 @@
 """Knows which module of a model is running: forward hooks push its name on a stack, and pop it.
 
 Layers of torch with no module in them, such as a linear layer, get no hook. Encoder layers of torch
-leave their fused path for a hook, so hooks for all modules of the process watch these. A `forward`
-that is called directly runs no hook: what runs in it has the name of the module around it.
+leave their fused path for a hook, and scripted modules take none, so hooks for all modules of the
+process watch these. A `forward` that is called directly runs no hook: what runs in it has the name
+of the module around it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Running:
         fused = _fused(self.modules)
         enter, leave = self._hooks = _Entering(self, hooked), _Leaving(self, hooked)
         for module, name in self.modules.items():
-            if name in fused:
+            if name in fused or isinstance(module, torch.jit.ScriptModule):
                 unhooked[id(module)] = name
             elif module is self.model or _may_attend(module):
                 hooked[id(module)] = name
@@ -272,9 +273,7 @@ def _cached(values: tuple) -> int | None:
 
 def _may_attend(module: nn.Module) -> bool:
     """Whether to watch a module: no layer of torch without modules, but for an embedding, whose
-    ids name tokens, and no scripted module, which hides what it calls."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return False
+    ids name tokens."""
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")
     return bool(module._modules) or not is_torchs or isinstance(module, nn.Embedding)
 

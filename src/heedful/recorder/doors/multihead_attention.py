@@ -12,6 +12,9 @@ from heedful.recorder.observed import AXES, Observed, Real
 from heedful.recorder.running import Frame
 
 DOOR = "nn.MultiheadAttention"
+# The axes of its queries by the number of those of scores, where no kernel computes them: it
+# multiplies texts × heads at once, and SDPA that drops weights at random has an axis for each
+BY_HAND = {3: "(b h) n d", 4: "(b) h n d"}
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
@@ -21,8 +24,7 @@ def tell(seen: Observed, frame: Frame) -> None:
         return
     given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
     seen.door = DOOR
-    # by hand it multiplies texts × heads at once; its kernel has an axis for each
-    seen.axes = AXES if seen.meeting is None else "(b h) n d"
+    seen.axes = AXES if seen.meeting is None else BY_HAND[len(seen.meeting.softmax.shape)]
     if not given["query"].is_nested:
         shape = given["query"].shape
         seen.texts = 1 if len(shape) < 3 else shape[0 if frame.module.batch_first else 1]

@@ -33,7 +33,8 @@ READ_IDS, WRITTEN_IDS = (
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
 CHANNELS = (1, 3, 4)  # of images
-TABLES = ("mask", "bias")  # parts of names of tables of queries × keys
+# Parts of names of tensors that do not tell how many texts there are, nor do booleans
+TABLES = ("mask", "bias", "position_ids")
 
 
 class Inputs:
@@ -62,6 +63,7 @@ class Inputs:
         parts = frame.module.named_modules()
         self._has_sides = are_alone or any("encoder" in name for name, _ in parts)
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
+        self._are_booleans = {name for name, one in tensors.items() if one.dtype == torch.bool}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
                         if plain(name) in MASKS or are_ids(one)}  # fmt: skip
         self._embedded = None
@@ -85,7 +87,8 @@ class Inputs:
         Args:
             queries: number of queries of a text: an input with positions first has it first.
         """
-        names = [name for name in self.shapes if not any(part in plain(name) for part in TABLES)]
+        names = [name for name in self.shapes if name not in self._are_booleans
+                 and not any(part in plain(name) for part in TABLES)]  # fmt: skip
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
         if self.listed_images and not ids:
             return self.listed_images, None

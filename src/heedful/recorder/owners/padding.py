@@ -102,22 +102,23 @@ def _real(
         row = row_of(sequence, len(real.queries), B)
         queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
     elif start is not None:
-        queries = keys - start
-        queries = queries[(queries >= 0) & (queries < N)]
+        at_keys = keys - start
+        at_keys = at_keys[(at_keys >= 0) & (at_keys < N)]
+        queries = at_keys if len(at_keys) else queries  # else they stand elsewhere
     return queries, keys
 
 
 def _start(seen: Observed, chosen: list[int]) -> int:
-    """The key at which the first query stands: the last one stands at the last key that any query
-    sees, since a cache may have room behind its tokens."""
+    """The key at which the first query stands: the last one stands at the last key that it sees in
+    any sequence, since a cache may have room behind its tokens. Queries before it may be padding,
+    of which all keys were hidden by one number, so that they see all of them."""
     N, M = seen.shape[2:]
     if N >= M or seen.mask is None:
         return M - N
-    every = [_crop(seen.mask, seen, sequence, ALL, ALL) for sequence in chosen]
-    seen_keys = torch.stack([sees.expand(-1, -1, M).flatten(0, 1).any(dim=0) for sees in every])
-    places = seen_keys.any(dim=0).nonzero()
-    end = int(places.max()) + 1 if len(places) else M
-    return end - N if end >= N else M - N
+    last = (_crop(seen.mask, seen, sequence, slice(N - 1, N), ALL) for sequence in chosen)
+    places = torch.stack([sees.expand(-1, -1, M).flatten(0, 1).any(dim=0) for sees in last])
+    ends = places.any(dim=0).nonzero() + 1
+    return max(0, int(ends.max()) - N) if len(ends) else M - N
 
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:

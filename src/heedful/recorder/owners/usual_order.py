@@ -77,8 +77,8 @@ def widths_of(module: nn.Module) -> set[int]:
     found = set()
     for part in module.modules():
         # not as attributes, which a parametrization computes anew, and may write into buffers
-        tables = (part._parameters | part._buffers).items()
-        weights = [table for name, table in tables if name in WEIGHTS and table is not None]
+        tables = *part.named_parameters(recurse=False), *part.named_buffers(recurse=False)
+        weights = [table for name, table in tables if name in WEIGHTS]
         if not isinstance(part, nn.Embedding):
             found |= {size for weight in weights if weight.ndim > 1 for size in weight.shape[:2]}
     for parameter in module.parameters(recurse=False):

@@ -1,0 +1,97 @@
+"""Passes in other threads, of copies, and of gradient checkpointing."""
+
+import copy
+import threading
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import heedful
+from heedful.layers import MultiHeadAttention
+from heedful.models import GPT, GPTConfig
+
+IDS = torch.arange(2 * 11).view(2, 11) % 23
+
+
+@pytest.fixture
+def model():
+    config = GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4, kv_heads=2)
+    return GPT(config).eval()
+
+
+def test_other_threads_are_not_recorded_and_that_is_said(model):
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=model, args=(IDS,))
+        thread.start()
+        thread.join()
+        assert len(recording) == 0
+        model(IDS)
+    assert len(recording) == 3
+    assert recording.missed == {type(model).__name__: "it ran in another thread"}
+
+
+def test_a_copy_is_another_model(model):
+    with heedful.record(model) as recording:
+        copied = copy.deepcopy(model)
+        copied(IDS)
+        model(IDS)
+    assert (len(recording), recording.missed) == (3, {})
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = MultiHeadAttention(12, 3)
+
+    def forward(self, x):
+        return checkpoint(self.attend, x, use_reentrant=False)
+
+
+def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
+    """What is recomputed there for gradients was recorded when it ran."""
+    model = Checkpointed()
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=model(torch.randn(1, 5, 12)).sum().backward)
+        thread.start()
+        thread.join()
+    assert all(weight.grad is not None for weight in model.parameters())
+    assert (len(recording), recording.missed) == (1, {})
+
+
+def test_gradient_checkpointing_records_once():
+    layer, x = Checkpointed(), torch.randn(1, 5, 12, requires_grad=True)
+    with heedful.record(layer) as recording:
+        layer(x).sum().backward()
+    assert len(recording) == 1
+
+
+def test_a_claim_of_another_thread_hides_nothing():
+    inside, done = threading.Event(), threading.Event()
+
+    def waiting(module, query, key, value, mask, **options):
+        inside.set()
+        done.wait(10)
+        return query.transpose(1, 2), None
+
+    transformers.AttentionInterface.register("waiting", waiting)
+
+    def tiny(implementation):
+        config = transformers.GPT2Config(
+            n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32,
+            bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        kind = transformers.GPT2Model
+        return kind._from_config(config, attn_implementation=implementation).eval()
+
+    model, other = tiny("sdpa"), tiny("waiting")
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=other, args=(IDS,))
+        thread.start()
+        inside.wait(10)
+        model(IDS)
+        done.set()
+        thread.join()
+    assert len(recording) == 3
