@@ -1,7 +1,5 @@
 """Models that call attention for one text after the other: each call is shown as its own text's."""
 
-import copy
-
 import pytest
 import torch
 from looked import WIDTH, Heads, looked_at, shows, weighed
@@ -333,11 +331,6 @@ def test_a_page_opens_on_the_call_of_its_text():
         texts, address = opened_on(shown)
         assert address == "call=0.1.0"
         near(texts.call(0, 1, 0).weights(), maps_of(model, x)[1])
-    alone = copy.copy(second)
-    alone._texts = copy.copy(second._texts)
-    alone._texts.home = lambda: None
-    texts, address = opened_on(alone)
-    near(texts.call(0, *map(int, address.split(".")[1:])).weights(), maps_of(model, x)[1])
 
 
 @pytest.mark.parametrize("loops", [False, True])
