@@ -1,141 +1,34 @@
-"""The log-sum-exp of each row: told by kernels, computed where none tells it, and compared."""
-
-import math
+"""The log-sum-exp of each row: told by kernels, and computed where none tells it."""
 
 import pytest
 import torch
 from looked import Given
-from scored import means
+from rows_looked_at import (
+    COMPUTED,
+    TOLD,
+    B,
+    D,
+    H,
+    N,
+    exact,
+    gpt2,
+    ids,
+    llama,
+    no_rows,
+    own,
+    recorded,
+    whole,
+)
 from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
-    GPT2Config,
-    GPT2Model,
     GptOssConfig,
     GptOssModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaModel,
 )
 
 import heedful
-from heedful.errors import ArgumentError, RunError
-from heedful.models import GPT, GPTConfig
-from heedful.ops.blocks import blocks
-from heedful.ops.log_sum_exp import Catching
-from heedful.ops.masks import Causal, Dense
 from heedful.recording import from_attentions
 from heedful.recording import rows as of_rows
-from heedful.recording.certificate import sampled
-from heedful.recording.sequence import Sequence
-
-B, H, N, D = 2, 4, 40, 8
-
-
-def own(**changes):
-    sizes = {"vocabulary": 23, "context_length": N, "width": 24, "layers": 2, "heads": 4}
-    return GPT(GPTConfig(**{**sizes, **changes})).eval()
-
-
-def llama(implementation="sdpa", kind=LlamaModel, config=LlamaConfig, **changes):
-    made = config(
-        vocab_size=23, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, **changes,
-    )  # fmt: skip
-    return kind._from_config(made, attn_implementation=implementation).eval()
-
-
-def gpt2(implementation="sdpa"):
-    config = GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=23, n_positions=64)
-    return GPT2Model._from_config(config, attn_implementation=implementation).eval()
-
-
-def by_hand(query, key):
-    return (query @ key.mT / D**0.5).softmax(-1) @ key
-
-
-def turned(query, key):
-    """As some models have it: heads before texts."""
-    query, key = query.transpose(0, 1), key.transpose(0, 1)
-    return scaled_dot_product_attention(query, key, key).transpose(0, 1)
-
-
-@torch.no_grad()
-def recorded(model, *given, **options):
-    named = options.pop("named", {})
-    with heedful.record(model, **options) as recording:
-        model(*given, **named)
-    return recording
-
-
-def ids():
-    return torch.randint(0, 23, (B, N))
-
-
-def of_ids(model):
-    return lambda **options: recorded(model, ids(), **options)
-
-
-def of_tensors(does):
-    return lambda **options: recorded(Given(does), *torch.randn(2, B, H, N, D), **options)
-
-
-def of_flex(query, key):
-    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, N, N, device="cpu")
-    return flex_attention(query, key, key, block_mask=mask)
-
-
-def of_module():
-    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # not its own fused kernel
-    named = {"need_weights": False}
-    return lambda **options: recorded(attention, *torch.randn(3, B, N, 24), named=named, **options)
-
-
-TOLD = {
-    "our own": of_ids(own()),
-    "our own, grouped": of_ids(own(kv_heads=2)),
-    "transformers": of_ids(gpt2()),
-    "transformers, grouped": of_ids(llama()),
-    "SDPA": of_tensors(lambda query, key: scaled_dot_product_attention(query, key, key)),
-    "SDPA, heads first": of_tensors(turned),
-    "flex": of_tensors(of_flex),
-    "nn.MultiheadAttention": of_module(),
-}
-COMPUTED = {
-    "eager": of_ids(gpt2("eager")),
-    "by hand": of_tensors(by_hand),
-    "maps": lambda: from_attentions([torch.rand(B, H, N, N).softmax(-1)]),
-}
-
-
-def whole(call):
-    """The map by its causes, and the log-sum-exp of each row, in float64 and all at once."""
-    query, key, scale, mask, bias, *_ = call.causes
-    scores = query.double() @ key.double().repeat_interleave(len(query) // len(key), 0).mT * scale
-    scores = scores if bias is None else scores + bias
-    allowed = torch.ones(call.shape).bool() if mask is None else mask.crop(call.shape)
-    scores = scores.masked_fill(~allowed, -math.inf)
-    return scores.softmax(-1), scores.logsumexp(-1)
-
-
-def exact(call, close=2e-6):
-    """Parts, pictures and sums of a call, beside the whole map."""
-    map_, sums = whole(call)
-    rows, columns = [3, -1, 17], slice(5, 21)
-    part = call.weights(queries=rows, keys=columns)
-    torch.testing.assert_close(part.double(), map_[:, rows, columns], atol=close, rtol=0)
-    torch.testing.assert_close(call.log_sum_exp().double(), sums, atol=4 * close, rtol=1e-6)
-    picture = call.heatmap(4, head=1, queries=slice(8, 40), keys=slice(0, 24))
-    expected = map_[1, 8:40, :24].unflatten(1, (-1, 6)).unflatten(0, (-1, 8)).mean((1, 3))
-    torch.testing.assert_close(picture.double(), expected, atol=close, rtol=0)
-
-
-def no_rows(monkeypatch):
-    """Let whole rows raise, and no part be so small that rows are computed for it."""
-    monkeypatch.setattr(of_rows, "by_rows", None)
-    monkeypatch.setattr(of_rows.of, "gather", None)
-    monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -166,6 +59,13 @@ def test_where_no_kernel_tells_it_it_is_computed_once_and_kept(record, monkeypat
     no_rows(monkeypatch)
     for sequence in again.sequences:
         for call in sequence:
+            exact(call)
+
+
+def test_kept_maps_need_no_sums(tmp_path):
+    recording = from_attentions([torch.rand(B, H, N, N).softmax(-1)])
+    for kept in (recording, heedful.load(recording.save(tmp_path / "r.safetensors"))):
+        for [call] in kept.sequences:
             exact(call)
 
 
@@ -271,254 +171,3 @@ def test_a_generation_put_together_has_the_sums_of_its_passes():
     for sequence in range(B):
         for call in recording.stitched(sequence):
             exact(call)
-
-
-def shifted_key(capture, row):
-    capture.key[1, 2, row] += 0.3
-
-
-def changed_query(capture, row):
-    capture.query[1, 2, row] *= 1.02
-
-
-def off_by_one(capture, row):
-    """The row sees one key more than the model's did."""
-    layout = capture.layouts[1]
-    table = layout.mask.crop((H, N, N))
-    table[row, row + 1] = True
-    capture.layouts[1] = layout._replace(mask=Dense(table))
-
-
-def off_by_one_at_its_begin(capture, row):
-    layout = capture.layouts[1]
-    table = layout.mask.crop((H, N, N))
-    table[row, 0] = False
-    capture.layouts[1] = layout._replace(mask=Dense(table))
-
-
-FAULTS = [shifted_key, changed_query, off_by_one, off_by_one_at_its_begin]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("row", [1, 20, 31, N - 2])
-def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
-    assert row not in sampled(N)
-    for ask in (
-        lambda call: call.summary(),
-        lambda call: call.weights(),
-        lambda call: call.weights(head=2, queries=slice(row, None)),
-        lambda call: call.top(3),
-        lambda call: call.entropy(head=2),
-        means,
-    ):
-        recording = TOLD["our own"]()
-        assert recording.sequences[1][1].proof == "proved"
-        fault(recording._captures[1], row)
-        recording.sequences[0][1].summary()  # the other text is as it was
-        call = recording.sequences[1][1]
-        with pytest.raises(RunError, match=r"row \d+ of head \d is not the model.s") as raised:
-            ask(call)
-        assert "\n" not in str(raised.value)
-        if fault is not shifted_key:
-            assert f"row {row} of head" in call.why
-        assert call.proof == "refuted"
-        assert recording.sequences[1][1].proof == "refuted"  # asked anew
-        [_, (_, check)] = recording.certificate()
-        assert check.proof == "refuted"
-        with pytest.raises(RunError, match="not recorded truthfully"):
-            recording.sequences[1][1].heatmap(4)
-
-
-def test_the_number_of_a_head_is_the_models_own():
-    recording = TOLD["our own"](heads=[3, 1])
-    recording._captures[0].query[0, 1, 20] *= 1.1
-    with pytest.raises(RunError, match="row 20 of head 1 is"):
-        recording[0].summary()
-
-
-def test_verify_compares_every_row():
-    model = own()
-    given = ids()
-    recording = recorded(model, given)
-    assert recording.verify(model, given) == {"proved": 2}
-    right = recording._captures[1].layouts[1]
-    off_by_one(recording._captures[1], 20)
-    assert recording.verify(model, given) == {"proved": 1, "refuted": 1}
-    assert "row 20 of head" in recording.sequences[1][1].why
-    recording._captures[1].layouts[1] = right
-    assert recording.verify(model, given) == {"proved": 2}
-
-
-@pytest.mark.parametrize("by", [by_hand, lambda q, k: scaled_dot_product_attention(q, k, k)])
-def test_a_number_that_is_no_number_refutes_nothing_and_shows_in_every_part(by, monkeypatch):
-    """A model that diverges has NaN in its own kernel's sums too."""
-    query, key = torch.randn(2, B, H, N, D)
-    query[0, 1, 30], key[1, 2, 9] = torch.nan, torch.nan
-    for sequence in recorded(Given(by), query, key).sequences:
-        [call] = sequence
-        call.summary()
-        assert call.proof != "refuted"
-        monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
-        rows, part = call.weights(), call.weights(queries=slice(20, 35), keys=slice(10, 30))
-        assert torch.equal(part.isnan(), rows[:, 20:35, 10:30].isnan())
-        assert part.isnan().any()
-        picture = call.heatmap(N, queries=slice(20, 35), keys=slice(10, 30))
-        assert torch.equal(picture.isnan(), part.isnan())
-
-
-def test_what_is_refused_has_computed_and_kept_nothing():
-    call = COMPUTED["by hand"]()[0]
-    for wrong in ({"queries": slice(0, None, 2)}, {"keys": slice(0, 9, 3)}, {"reduce": "median"}):
-        with pytest.raises(ArgumentError):
-            call.heatmap(4, **wrong)
-        assert not call.sums.any_known
-    exact(call)
-    with pytest.raises(ArgumentError, match="a range without a step"):
-        next(blocks(call.causes, within=range(0, 9, 2)))
-
-
-@pytest.mark.parametrize("keys", [4096, 9000])
-def test_long_rows_of_equal_scores_refute_nothing(keys):
-    """Where torch's softmax adds up many equal numbers one after the other, and loses some."""
-    query, key = torch.randn(1, H, 9, D), torch.zeros(1, H, keys, D)
-    key[:, :, 0] = torch.randn(D)
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
-    call = recorded(model, query, key)[0]
-    assert call.sums.any_known
-    call.summary()
-    call.weights()
-    torch.testing.assert_close(call.log_sum_exp().double(), whole(call)[1], atol=3e-6, rtol=0)
-
-
-@pytest.mark.parametrize("size", [0.01, 1.0, 6.0, 20.0])
-@pytest.mark.parametrize("alike", [0.0, 9.0])
-def test_large_scores_and_keys_with_much_in_common_refute_nothing(size, alike):
-    query, key = torch.randn(2, B, H, 500, 64)
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, is_causal=True))
-    for sequence in recorded(model, query * size, key + alike * torch.randn(64)).sequences:
-        assert sequence[0].sums.any_known
-        sequence[0].summary()
-        assert sequence[0].proof != "refuted"
-
-
-def test_wide_queries_and_keys_refute_nothing():
-    """Two programs add up their products in two orders, and differ by more than the sum's bits."""
-    query, key = torch.randn(2, 1, 4, 2000, 128)
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, is_causal=True))
-    call = recorded(model, 10 * query, key)[0]
-    assert call.sums.any_known
-    call.summary()
-    assert call.proof != "refuted"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_row_that_is_off_by_a_thousandth_is_found_in_half_precision(dtype):
-    call = recorded(own().to(dtype), ids())[0]
-    call.sums.table[2, 20] += 1e-3
-    with pytest.raises(RunError, match="row 20 of head 2 is"):
-        call.summary()
-
-
-@pytest.mark.parametrize("size", [1e-4, 1.0])
-def test_a_row_that_is_off_by_a_few_hundred_thousandths_is_found(size):
-    query, key = torch.randn(2, B, H, N, D)
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
-    call = recorded(model, query * size, key * size)[0]
-    call.sums.table[2, 20] += 5e-5 if size == 1 else 8e-6
-    with pytest.raises(RunError, match="row 20 of head 2 is"):
-        call.weights(head=2)
-
-
-def test_sums_that_are_not_those_of_the_rows_are_not_kept(monkeypatch):
-    """As of a kernel whose scores had something in common that the record has not."""
-    found = Catching.found
-    monkeypatch.setattr(Catching, "found", lambda self, shape: found(self, shape) + 0.001)
-    call = recorded(own(), ids())[0]
-    assert call.proof == "proved"
-    assert not call.sums.any_known
-
-
-def test_rounded_products_prove_no_row(monkeypatch):
-    """What agrees only as far as rounding reaches would be refuted once nothing is rounded."""
-    found = Catching.found
-    monkeypatch.setattr(Catching, "found", lambda self, shape: found(self, shape) + 1e-3)
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
-    try:
-        recording = recorded(own(), ids())
-    finally:
-        torch.backends.mkldnn.matmul.fp32_precision = "none"
-    recording.summary()
-    assert not recording[1].sums.any_known or recording[1].proof == "proved"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_rows_hidden_by_the_lowest_number_refute_nothing(dtype):
-    table = torch.zeros(N, N, dtype=dtype)
-    table[7] = torch.finfo(dtype).min
-    table[20, :9] = torch.finfo(dtype).min
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, table))
-    for sequence in recorded(model, *torch.randn(2, B, H, N, D, dtype=dtype)).sequences:
-        sequence[0].summary()
-        assert sequence[0].proof != "refuted"
-
-
-def test_a_row_that_the_kernel_calls_blind_is_compared_too():
-    table = torch.ones(N, N, dtype=torch.bool).tril()
-    table[7] = False
-    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, table))
-    recording = recorded(model, *torch.randn(2, B, H, N, D))
-    recording[0].summary()
-    seeing = table.clone()
-    seeing[7, 3] = True
-    capture = recording._captures[0]
-    capture.layouts[0] = capture.layouts[0]._replace(mask=Dense(seeing))
-    call = Sequence([capture], 0)[0]
-    with pytest.raises(RunError, match="row 7 of head"):
-        call.summary()
-
-
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_steps_of_grouped_heads_with_padding_have_their_sums(cache):
-    """torch then takes the heads that share a key for queries of one head."""
-    model = llama(kind=LlamaForCausalLM)
-    mask = torch.ones(B, 9, dtype=torch.long)
-    mask[0, :4] = 0
-    with torch.no_grad(), heedful.record(model) as recording:
-        model.generate(
-            ids()[:, :9], attention_mask=mask, max_new_tokens=5, pad_token_id=0,
-            do_sample=False, cache_implementation=None if cache == "dynamic" else cache,
-        )  # fmt: skip
-    steps = [call for call in recording if call.shape[1] == 1]
-    assert len(steps) >= 8
-    for call in steps:
-        torch.testing.assert_close(call.log_sum_exp().double(), whole(call)[1], atol=4e-6, rtol=0)
-
-
-def test_a_fault_in_one_pass_refutes_what_is_put_together():
-    model = gpt2()
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(ids())
-    changed_query(recording._captures[1], 20)
-    with pytest.raises(RunError, match="row 20"):
-        recording.sequences[1][1].summary()
-    assert [call.proof for call in recording.stitched(1)] == ["proved", "refuted"]
-
-
-def test_products_rounded_now_refute_nothing_that_was_recorded_exactly():
-    recording = TOLD["our own"]()
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
-    try:
-        recording.summary()
-    finally:
-        torch.backends.mkldnn.matmul.fp32_precision = "none"
-    assert recording[0].proof == "proved"
-
-
-def test_a_recording_grows_by_at_most_a_fiftieth(tmp_path):
-    """Of heads of width 64, as nearly all models have: 4 of 516 bytes a row."""
-    model = own(width=256, heads=4, layers=1)
-    recording = recorded(model, ids())
-    size = recording.save(tmp_path / "r.safetensors").stat().st_size
-    [capture] = recording._captures
-    assert capture.sums.nbytes <= 0.02 * size
-    assert isinstance(capture.layouts[0].mask, Causal)

@@ -9,6 +9,7 @@ import heedful
 from heedful.errors import ArgumentError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.recorder.doors.tape import NO_MAP
 from heedful.text import CharacterTokenizer
 from heedful.token_names import naming_of
 
@@ -65,11 +66,10 @@ def test_tokenizers_of_every_make():
 )
 def test_a_function_that_gives_no_name_for_each_is_one_line(gives):
     model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
-    with (
-        pytest.raises(ArgumentError, match=r"a tokenizer that made .* of \d ids; expected a list"),
-        heedful.record(model, tokenizer=gives),
-    ):
+    with heedful.record(model, tokenizer=gives) as recording:
         model(IDS)
+    with pytest.raises(ArgumentError, match=r"a tokenizer that made .* of \d ids; expected a list"):
+        _ = recording[0].tokens
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -146,7 +146,7 @@ def theirs(**settings):
     return model
 
 
-def test_beams_that_change_places_take_their_names_along():
+def test_beams_that_change_places_have_their_own_names_or_none():
     model = theirs(attn_implementation="eager")
     seen = {}
     with heedful.record(model, tokenizer=words_of) as recording:
@@ -155,7 +155,10 @@ def test_beams_that_change_places_take_their_names_along():
             num_return_sequences=3,
         )  # fmt: skip
     for sequence in recording.sequences:
+        assert sequence[0].key_tokens == words_of([5, 6, 7])
         for call in sequence:
+            if call.key_tokens is None:  # its text has moved
+                continue
             ids = tuple(int(name[1:-1]) for name in call.key_tokens)
             if ids not in seen:
                 with torch.no_grad():
@@ -163,7 +166,7 @@ def test_beams_that_change_places_take_their_names_along():
             own = seen[ids][call.layer][0, :, -call.shape[1] :]
             torch.testing.assert_close(call.weights(), own, atol=1e-5, rtol=0)
             assert call.query_tokens == call.key_tokens[-call.shape[1] :]
-    assert len(seen) > 12  # beams had texts of their own
+    assert max(map(len, seen)) > 3  # until they first change places
 
 
 def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
@@ -232,32 +235,23 @@ def test_a_number_that_no_sequence_has_is_one_line():
     with heedful.record(model) as recording:
         model(IDS)
     assert repr(recording) == "<Recording of 1 call, 2 sequences>"
-    assert "6 × 6, sequence 1 of 2, pass 0" in repr(recording.sequences[1][0])
+    assert "6 × 6, text 1 of 2, pass 0" in repr(recording.sequences[1][0])
     assert recording.sequences[-1][0].ids.tolist() == IDS[1].tolist()
     for ask in (lambda: recording.sequences[9], lambda: recording.stitched(9)):
         with pytest.raises(ArgumentError, match="sequence 9; expected 0 to 1: 2 in the batch"):
             ask()
 
 
-def test_axes_that_contradict_a_layer_of_ours_are_doubted():
-    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
-    for pattern, proof in (("b h n d", "proved"), ("(h b) n d", "assumed"), ("h b n d", "assumed")):
-        with heedful.record(model, axes={"*.attend": pattern}) as recording:
-            model(IDS)
-        assert recording[0].proof == proof
-        assert (f"axes told as {pattern!r}" in recording[0].why) == (proof == "assumed")
-
-
 class Changed(nn.Module):
     def forward(self, x):
-        return ((x @ x.mT).softmax(-1) * 0.5) @ x
+        return ((x @ x.mT).softmax(-1) * 1.5) @ x
 
 
 def test_a_warning_of_what_is_missed_is_about_the_users_line():
     with (
-        pytest.warns(UserWarning, match="attention of Changed was not recorded: weights") as told,
+        pytest.warns(UserWarning, match="attention of Changed was not recorded: weights") as raised,
         heedful.record(model := Changed()) as recording,
     ):
         model(torch.randn(2, 5, 4))
-    assert recording.missed["Changed"].startswith("weights that were changed after their softmax")
-    assert {warning.filename for warning in told} == {__file__}
+    assert recording.missed == {"Changed": NO_MAP}
+    assert {warning.filename for warning in raised} == {__file__}

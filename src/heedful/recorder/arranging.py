@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -93,9 +94,11 @@ def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
     try:
         return usual_order(cells, sizes)
     except ArgumentError:
-        if sizes.other_texts is None:
-            raise
-        return usual_order(cells, sizes._replace(texts=sizes.other_texts, other_texts=sizes.texts))
+        if sizes.other_texts is not None:
+            swapped = sizes._replace(texts=sizes.other_texts, other_texts=sizes.texts)
+            with suppress(ArgumentError):
+                return usual_order(cells, swapped)
+        raise
 
 
 def cells_of_call(observed: Observed) -> Cells:
@@ -164,8 +167,9 @@ def _moved(
         return moved, replace(evidence, why=why, values=None, outputs=None, sums=None)
     heads = order.arranged(cells.queries[:, :, :1])[:, :, 0, 0] // N  # the kernel's, of each head
     outputs = evidence.outputs.flatten(0, 1)[heads.to(evidence.outputs.device)]
-    values = columns(evidence.values)
-    return moved, replace(evidence, values=values, outputs=outputs, sums=None)
+    values, sums = columns(evidence.values), evidence.sums
+    sums = None if sums is None else rows(sums, of_queries)
+    return moved, replace(evidence, values=values, outputs=outputs, sums=sums)
 
 
 def _of_each_head(table: Tensor, heads: int) -> Tensor:

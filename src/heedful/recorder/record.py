@@ -101,8 +101,9 @@ def record(
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
     again = functools.partial(
-        record, axes=axes, layers=layers, heads=heads, values=values, dtype=dtype
-    )
+        record, tokenizer=tokenizer, axes=axes, layers=layers, heads=heads, values=values,
+        dtype=dtype,
+    )  # fmt: skip
     recording.probe = functools.partial(verify, again, recorder.settling)
     try:
         _enter_doors(recorder, stack)
@@ -267,7 +268,7 @@ class _Recorder:
             if frame.name not in self._widths:
                 self._widths[frame.name] = widths_of(frame.module)
             widths, lengths = self._widths[frame.name], lengths_of(frame)
-        known = self.options.naming or is_known(running.reader.module)
+        known = self.options.naming or running.is_known or is_known(running.reader.module)
         if observed.axes == AXES and (heads := self.options.heads) is not None:
             check_heads(heads, observed.query.shape[1], name)
             observed = observed.of_heads(heads)
@@ -309,7 +310,8 @@ class _Recorder:
     def _given(self) -> Inputs:
         """The inputs that tell of the texts of the call that runs."""
         reader = self.running.reader
-        is_part = reader.module is not self.running.model  # a model that is called part by part
+        # of a model that is called part by part
+        is_part = reader is self.running.root and reader.module is not self.running.model
         embedded = self.running.embedded if is_part else None
         for frame, ids, inputs in self._inputs:
             if frame is reader and ids is embedded:

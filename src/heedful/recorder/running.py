@@ -161,14 +161,16 @@ class Running:
         return tuple([(frame.name, frame.run) for frame in self.stack])
 
     @property
+    def _known(self) -> Frame | None:
+        """The outermost model of a known package that runs."""
+        return next((frame for frame in self.stack if is_known(frame.module)), None)
+
+    @property
     def reader(self) -> Frame:
         """The call whose arguments tell of texts: that of the outermost model of a known package
         that runs, else that of the pass."""
-        if not self.is_known:
-            for frame in self.stack:
-                if is_known(frame.module):
-                    return frame
-        return self.root or self.stack[0]
+        known = None if self.is_known else self._known
+        return known or self.root or self.stack[0]
 
     @property
     def writes(self) -> bool:
@@ -194,7 +196,7 @@ class Running:
             return
         if not self.stack and _graph_task() == -1:
             frame = self._begin(frame)
-        elif not self.is_known and is_known(module):
+        elif not self.is_known and is_known(module) and self._known is None:
             self._known_calls += 1
             cached = _cached((*arguments, *keywords.values()))
             frame = frame._replace(number=self._known_calls, cached=cached)

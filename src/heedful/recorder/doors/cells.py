@@ -160,11 +160,18 @@ def without_outside(places: Tensor) -> Tensor:
 
 def _is_turned(meeting: Meeting) -> bool:
     """Whether the values are weighed along the rows of the product, which then are keys."""
-    weights, m = meeting.weights, meeting.softmax.product.shape[-1]
+    weights, (n, m) = meeting.weights, meeting.softmax.product.shape[-2:]
     if weights.size[-1] < 2:
         return False
     if weights.step.is_plain:
+        _refuse_heads(weights.stride[-1] >= n * m)
         return weights.stride[-1] % m == 0 if m > 1 else False
     first, second = weights.index({})[..., :2].unbind(-1)
     inside = (first != OUTSIDE) & (second != OUTSIDE)
+    _refuse_heads(bool((first // (n * m) != second // (n * m))[inside].any()))
     return bool(inside.any()) and not bool((first // m == second // m)[inside].all())
+
+
+def _refuse_heads(are_mixed: bool) -> None:
+    if are_mixed:
+        raise TypeError("weights of several heads or texts that are added up after their softmax")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Real
-from heedful.recorder.running import Frame
+from heedful.recorder.running import Frame, is_known
 
 # Masks of the tokens that are no padding; in an encoder–decoder, of the encoder's
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -33,6 +33,7 @@ READ_IDS, WRITTEN_IDS = (
 )
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
+CHANNELS = (1, 3, 4)  # of images
 # Parts of names of tensors that do not tell how many texts there are, nor do booleans
 TABLES = ("mask", "bias", "position_ids")
 
@@ -59,8 +60,13 @@ class Inputs:
         tensors = {name if counts[short[name]] > 1 else short[name]: value
                    for name, value in tensors.items()}  # fmt: skip
         self.number, self.cached = frame.number, frame.cached
+        is_a_known = is_known(frame.module)
+        self._has_two_texts = not is_a_known or _takes(frame.module, WRITTEN_IDS)
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
         self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
+        are_alone = is_a_known or sum(self._are_ids.values()) < 2
+        parts = frame.module.named_modules()
+        self._has_sides = are_alone or any("encoder" in name for name, _ in parts)
         self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
         self._are_booleans = {name for name, one in tensors.items() if one.dtype == torch.bool}
         self._tables = {name: one.detach().clone() for name, one in tensors.items()
@@ -73,7 +79,7 @@ class Inputs:
             for name, one in given.items()
         )
         floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
-        images = (shape for shape in floats if len(shape) == 4 and shape[1] in (1, 3, 4))
+        images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
         self.image = next(((shape[2], shape[3]) for shape in images), None)
         listed = {name.split("[")[0]: shape for name, shape in self.shapes.items()
                   if "[0]" in name and len(shape) == 3 and self._are_floats[name]}  # fmt: skip
@@ -86,11 +92,11 @@ class Inputs:
         Args:
             queries: number of queries of a text: an input with positions first has it first.
         """
-        if self.listed_images:
-            return self.listed_images, None
         names = [name for name in self.shapes if name not in self._are_booleans
                  and not any(part in plain(name) for part in TABLES)]  # fmt: skip
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
+        if self.listed_images and not ids:
+            return self.listed_images, None
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
         if not several:
             vectors = [shape for shape in self.shapes.values() if shape]
@@ -99,8 +105,8 @@ class Inputs:
         first = several[0]
         if ids:
             return count, first[1] if first[0] == queries != first[1] else None
-        if len(first) == 3 and first[0] == queries != first[1]:
-            return first[1], None  # positions first
+        if len(first) == 3 and first[0] == queries != first[1] and queries > 1:
+            return first[1], first[0]  # positions first
         if len(first) == 2 and first[0] == queries:
             return 1, count if count > 1 else None  # one text without a batch axis
         others = {shape[0] for shape in several} - {1, count}
@@ -148,9 +154,11 @@ class Inputs:
             writes: those of the decoder, in a model that has an encoder too.
             named: only an argument whose name is one for ids.
         """
-        names = WRITTEN_IDS if writes else READ_IDS
+        names = WRITTEN_IDS if writes and self._has_two_texts else READ_IDS
         tables = [name for name, are in self._are_ids.items() if are]
         found = [name for name in names if name in tables][:1]
+        if found and self._has_rival(found[0]):
+            return None
         if not found and not writes and not named:
             given = [name for name in tables if not is_other(name)]
             has_others = any(self._are_floats.values())  # then what is read may be no ids
@@ -159,6 +167,14 @@ class Inputs:
         if len(found) != 1:
             return None if named else self._embedded
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
+
+    def _has_rival(self, name: str) -> bool:
+        """Whether a call may as well be of other ids, in a model without encoder and decoder."""
+        if self._has_sides:
+            return False
+        ids, names = self._tables[name], (*READ_IDS, *WRITTEN_IDS)
+        rivals = (table for other, table in self._tables.items() if plain(other) in names)
+        return any(ids.shape == rival.shape and not ids.equal(rival) for rival in rivals)
 
     def _once(self, key: tuple, made: Tensor) -> Tensor:
         """A tensor that is made once, so that all layers share it."""
@@ -250,6 +266,11 @@ def _signature(forward: Any) -> inspect.Signature:
 
 
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
+
+
+def _takes(module: nn.Module, names: tuple[str, ...]) -> bool:
+    """Whether the `forward` of a module has a parameter of one of these names."""
+    return any(name in _signature(module.forward).parameters for name in names)
 
 
 def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _real(
     elif start is not None:
         at_keys = keys - start
         at_keys = at_keys[(at_keys >= 0) & (at_keys < N)]
-        queries = at_keys if len(at_keys) else queries  # else they stand elsewhere
+        queries = at_keys if len(at_keys) or not len(keys) else queries  # else elsewhere
     return queries, keys
 
 

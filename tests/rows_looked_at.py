@@ -1,0 +1,126 @@
+"""Models whose rows are looked at, and the log-sum-exp of each row by its definition."""
+
+import math
+
+import torch
+from looked import Given
+from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import (
+    GPT2Config,
+    GPT2Model,
+    LlamaConfig,
+    LlamaModel,
+)
+
+import heedful
+from heedful.models import GPT, GPTConfig
+from heedful.recording import rows as of_rows
+
+B, H, N, D = 2, 4, 40, 8
+
+
+def own(**changes):
+    sizes = {"vocabulary": 23, "context_length": N, "width": 24, "layers": 2, "heads": 4}
+    return GPT(GPTConfig(**{**sizes, **changes})).eval()
+
+
+def llama(implementation="sdpa", kind=LlamaModel, config=LlamaConfig, **changes):
+    made = config(
+        vocab_size=23, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, **changes,
+    )  # fmt: skip
+    return kind._from_config(made, attn_implementation=implementation).eval()
+
+
+def gpt2(implementation="sdpa"):
+    config = GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=23, n_positions=64)
+    return GPT2Model._from_config(config, attn_implementation=implementation).eval()
+
+
+def by_hand(query, key):
+    return (query @ key.mT / D**0.5).softmax(-1) @ key
+
+
+def turned(query, key):
+    """As some models have it: heads before texts."""
+    query, key = query.transpose(0, 1), key.transpose(0, 1)
+    return scaled_dot_product_attention(query, key, key).transpose(0, 1)
+
+
+@torch.no_grad()
+def recorded(model, *given, **options):
+    named = options.pop("named", {})
+    with heedful.record(model, **options) as recording:
+        model(*given, **named)
+    return recording
+
+
+def ids():
+    return torch.randint(0, 23, (B, N))
+
+
+def of_ids(model):
+    return lambda **options: recorded(model, ids(), **options)
+
+
+def of_tensors(does, axes=None):
+    given = torch.randn(2, B, H, N, D)
+    return lambda **options: recorded(Given(does), *given, axes=axes, **options)
+
+
+def of_flex(query, key):
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, N, N, device="cpu")
+    return flex_attention(query, key, key, block_mask=mask)
+
+
+def of_module():
+    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # not its own fused kernel
+    named = {"need_weights": False}
+    return lambda **options: recorded(attention, *torch.randn(3, B, N, 24), named=named, **options)
+
+
+TOLD = {
+    "our own": of_ids(own()),
+    "our own, grouped": of_ids(own(kv_heads=2)),
+    "transformers": of_ids(gpt2()),
+    "transformers, grouped": of_ids(llama()),
+    "SDPA": of_tensors(lambda query, key: scaled_dot_product_attention(query, key, key)),
+    "SDPA, heads first": of_tensors(turned, {"Given": "h b n d"}),
+    "flex": of_tensors(of_flex),
+    "nn.MultiheadAttention": of_module(),
+}
+COMPUTED = {
+    "eager": of_ids(gpt2("eager")),
+    "by hand": of_tensors(by_hand),
+}
+
+
+def whole(call):
+    """The map by its causes, and the log-sum-exp of each row, in float64 and all at once."""
+    query, key, scale, mask, bias, *_ = call.causes
+    scores = query.double() @ key.double().repeat_interleave(len(query) // len(key), 0).mT * scale
+    scores = scores if bias is None else scores + bias
+    allowed = torch.ones(call.shape).bool() if mask is None else mask.crop(call.shape)
+    scores = scores.masked_fill(~allowed, -math.inf)
+    return scores.softmax(-1), scores.logsumexp(-1)
+
+
+def exact(call, close=2e-6):
+    """Parts, pictures and sums of a call, beside the whole map."""
+    map_, sums = whole(call)
+    rows, columns = [3, -1, 17], slice(5, 21)
+    part = call.weights(queries=rows, keys=columns)
+    torch.testing.assert_close(part.double(), map_[:, rows, columns], atol=close, rtol=0)
+    torch.testing.assert_close(call.log_sum_exp().double(), sums, atol=4 * close, rtol=1e-6)
+    picture = call.heatmap(4, head=1, queries=slice(8, 40), keys=slice(0, 24))
+    expected = map_[1, 8:40, :24].unflatten(1, (-1, 6)).unflatten(0, (-1, 8)).mean((1, 3))
+    torch.testing.assert_close(picture.double(), expected, atol=close, rtol=0)
+
+
+def no_rows(monkeypatch):
+    """Let whole rows raise, and no part be so small that rows are computed for it."""
+    monkeypatch.setattr(of_rows, "by_rows", None)
+    monkeypatch.setattr(of_rows.of, "gather", None)
+    monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
