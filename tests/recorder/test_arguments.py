@@ -106,7 +106,7 @@ def test_what_a_call_cannot_tell_is_one_line(recording, ask, words):
         ({"layers": torch.tensor([[1]])}, "layers=tensor"),
         ({"every": 0}, "every=0"),
         ({"every": True}, "every=True"),
-        ({"budget": "1GB"}, "budget='1GB'; .* which is 2 GB"),
+        ({"budget": "1GB"}, "budget='1GB'; .* whole number"),
         ({"budget": float("inf")}, "budget=inf"),
         ({"dtype": "float16"}, "dtype='float16'; .* torch.float16"),
         ({"dtype": torch.int8}, "torch.int8"),

@@ -29,13 +29,8 @@ def silent(
 ) -> Iterator[tuple[str, str]]:
     """Modules that hold attention and ran, but had no call: each with the reason.
 
-    A call is of a module and of those around it. One whose parent has a call may have made a part
-    of that.
-
-    Args:
-        modules: of the model.
-        ran: the names of the modules that ran.
-        told: the names of the modules that had a call, or were missed.
+    `ran` and `told` are the names of modules that ran, and that had a call or were missed. A call
+    is of a module and of those around it; one whose parent has a call may have made a part of that.
     """
     named = {plain_name(name): module for module, name in modules.items()}
     holding = {name: why for name, module in named.items() if (why := _why(module))}

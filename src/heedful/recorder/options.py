@@ -46,7 +46,7 @@ class Options(NamedTuple):
             values,
             dtype,
             whole("every", every, least=1),
-            _bytes(budget),
+            None if budget is None else whole("budget", _integer(budget), least=0),
             None if tokenizer is None else naming_of(tokenizer),
         )
 
@@ -83,12 +83,6 @@ def _numbers(name: str, given: Any) -> list[int] | None:
     return numbers
 
 
-def _bytes(budget: Any) -> int | None:
-    if budget is None:
-        return None
-    number = int(budget) if isinstance(budget, float) and budget.is_integer() else budget
-    if not is_whole(number) or number < 0:
-        raise ArgumentError(
-            f"budget={budget!r}", expected="bytes, a whole number such as 2e9, which is 2 GB"
-        )
-    return int(number)
+def _integer(number: Any) -> Any:
+    """A float such as 2e9 as the integer that it is."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number

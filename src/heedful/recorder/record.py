@@ -272,8 +272,9 @@ class _Recorder:
         if observed.axes == AXES and (heads := self.options.heads) is not None:
             check_heads(heads, observed.query.shape[1], name)
             observed = observed.of_heads(heads)
+        where = tuple([(frame.name, frame.run) for frame in running.stack])
         return Seen(
-            observed, self._kept(observed), name, layer, number, running.where, running.pass_index,
+            observed, self._kept(observed), name, layer, number, where, running.pass_index,
             self._given(), widths, lengths, running.writes, bool(known) and running.reads_text,
         )  # fmt: skip
 

@@ -156,11 +156,6 @@ class Running:
         return plain_name(frame.name) or class_of(frame.module).__name__
 
     @property
-    def where(self) -> tuple[tuple[str, int], ...]:
-        """The modules that run, from the outermost on: the name of each, and which run it is."""
-        return tuple([(frame.name, frame.run) for frame in self.stack])
-
-    @property
     def _known(self) -> Frame | None:
         """The outermost model of a known package that runs."""
         return next((frame for frame in self.stack if is_known(frame.module)), None)

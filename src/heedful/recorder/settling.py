@@ -34,12 +34,8 @@ FROM_OUTSIDE = (MemoryError, OSError)
 
 
 class Settling:
-    """Settles the calls of one recording, in their order.
-
-    Args:
-        options: as `record` has them.
-        miss: called with the module's name and the error for a call that is not understood.
-    """
+    """Settles the calls of one recording, in their order; `miss` is called with a module's name and
+    the error for a call that is not understood."""
 
     def __init__(self, options: Options, miss: Callable[[str, Exception], None]) -> None:
         self.axes, self.heads, self.dtype = options.axes, options.heads, options.dtype
@@ -123,7 +119,9 @@ class Settling:
     def _real_tokens(self, seen: Seen, observed: Observed, parts: int) -> list[RealTokens]:
         """The real tokens of each sequence; layers of a pass that share a mask share them."""
         real = seen.inputs.real(observed, seen.writes)
-        is_full = seen.inputs.fills(observed) or parts > 1
+        _, _, N, M = observed.shape
+        cached = seen.inputs.cached  # by which the cache has no room behind its tokens
+        is_full = parts > 1 or (cached is not None and cached + N >= M)
         # known by their ids, as == of tensors compares entries; held, so that these stay theirs
         held = (observed.mask, observed.bias, real.keys, real.queries)
         key = (*map(id, held), *observed.shape, observed.cross, is_full)

@@ -37,13 +37,7 @@ Arrange = Callable[[Tensor], Tensor]
 
 
 def read(seen: Observed, meeting: Meeting, cells: Cells, arrange: Arrange) -> Observed:
-    """A call of a meeting, with its axes in order, by what its weights are a function of.
-
-    Args:
-        seen: the call.
-        meeting, cells: its tape, and the axes of that.
-        arrange: puts the axes of the softmax in order.
-    """
+    """A call by what its weights are a function of, with the axes of its softmax arranged."""
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     S, H = arrange(cells.queries.new_zeros(()).expand(cells.shape)).shape[:2]

@@ -166,11 +166,8 @@ def translated(
 
 
 def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
-    """A query, key or value in the type in which it is multiplied: autocast's, where that is on.
-
-    A rotation by float32 tables makes queries and keys of float32 again, which their product
-    narrows once more.
-    """
+    """A query, key or value in the type in which it is multiplied: autocast's, where that is on,
+    though a rotation by float32 tables has made it float32 again."""
     device = side.device.type
     is_cast = implementation in ("eager", "sdpa") and torch.is_autocast_enabled(device)
     if not is_cast or side.dtype == torch.float64:

@@ -143,10 +143,6 @@ class Inputs:
             return Real(keys, None, is_guess)
         return Real(keys, self._once(("all", N), keys.new_ones(len(keys), N)), is_guess)
 
-    def fills(self, seen: Observed) -> bool:
-        """Whether all keys of a call are of tokens, by the length of transformers' cache."""
-        return self.cached is not None and self.cached + seen.shape[2] >= seen.shape[3]
-
     def ids(self, writes: bool, named: bool = False) -> Tensor | None:
         """The ids that the encoder or decoder was given, (texts, L); None without any.
 

@@ -27,10 +27,6 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
 
     A table becomes causal, a window or a run of keys for each query (as of packed documents) where
     it is exactly that, else bits. The result shares no memory with the table.
-
-    >>> table = (Causal() & Window(2)).crop((1, 4, 6))
-    >>> recognise(Dense(table), (1, 4, 6))
-    Combined(parts=(Causal(offset=2), Window(size=2, offset=2)))
     """
     if not isinstance(mask, Dense):
         return mask

@@ -24,10 +24,8 @@ from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, stand
 def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[RealTokens]:
     """The real tokens of each sequence of a call, whose mask has been split from its bias.
 
-    Args:
-        seen: the call.
-        real: which tokens are no padding by the inputs; default all.
-        is_full: whether the keys are no cache with room behind its tokens.
+    real: which tokens are no padding by the inputs; default all.
+    is_full: whether the keys are no cache with room behind its tokens.
     """
     real, has_room = real or Real(), not (seen.cross or is_full)
     first = _first_alike(seen, real)
@@ -110,8 +108,7 @@ def _real(
 
 def _start(seen: Observed, chosen: list[int]) -> int:
     """The key at which the first query stands: the last one stands at the last key that it sees in
-    any sequence, since a cache may have room behind its tokens. Queries before it may be padding,
-    of which all keys were hidden by one number, so that they see all of them."""
+    any sequence. A cache may have room behind, and queries that are padding may see all keys."""
     N, M = seen.shape[2:]
     if N >= M or seen.mask is None:
         return M - N

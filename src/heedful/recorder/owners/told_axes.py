@@ -56,11 +56,7 @@ def pattern_for(axes: Mapping[str, str], name: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def letters_of(pattern: str) -> Letters:
-    """The letters of each axis; `ArgumentError` for another notation.
-
-    >>> letters_of("(b h) n d")
-    [['b', 'h'], ['n'], ['d']]
-    """
+    """The letters of each axis, [["b", "h"], ["n"], ["d"]] of "(b h) n d"; else `ArgumentError`."""
     is_spaced = re.fullmatch(r"(\([a-z]( [a-z])*\)|[a-z])( (\([a-z]( [a-z])*\)|[a-z]))*", pattern)
     axes = [part.strip("()").split() for part in re.findall(r"\([a-z ]+\)|[a-z]", pattern)]
     letters = [letter for axis in axes for letter in axis]

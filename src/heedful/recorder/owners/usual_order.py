@@ -30,11 +30,7 @@ class Order(NamedTuple):
     axes: list[Joined]
 
     def arranged(self, table: Tensor) -> Tensor:
-        """A table as (texts × parts, heads, queries, keys).
-
-        Args:
-            table: with the axes of the map, or size 1 along some of them.
-        """
+        """A table with the axes of the map, or 1 along some, as (texts × parts, heads, N, M)."""
         sizes, roles = [], []
         for axis, joined in enumerate(self.axes):
             sizes += [size if table.shape[axis] > 1 else 1 for size, _ in joined]
