@@ -262,6 +262,9 @@ class TwoTexts(nn.Module):
         self.add_module(reads, nn.TransformerEncoderLayer(12, 3, 16, batch_first=True))
         self.add_module(writes, nn.TransformerDecoderLayer(12, 3, 16, batch_first=True))
 
+    def post_init(self):
+        """Nothing, as a model of transformers has it."""
+
     def forward(self, source, target):
         read, write = (self.get_submodule(name) for name in self.names)
         return write(self.embed(target), read(self.embed(source)))

@@ -75,6 +75,7 @@ def arranged(seen: Seen, axes: Mapping[str, str]) -> Arranged:
     """
     observed = seen.observed
     texts, other = seen.inputs.texts(observed.query.shape[-2])
+    texts = observed.texts or texts
     if observed.axes == AXES:
         B = len(observed.query)
         count = texts if texts and B % texts == 0 else B
@@ -82,7 +83,11 @@ def arranged(seen: Seen, axes: Mapping[str, str]) -> Arranged:
     cells = cells_of_call(observed)
     pattern = pattern_for(axes, seen.name) or observed.axes
     if pattern:
-        return in_order(seen, cells, told_order(pattern, cells, observed.texts or texts), TOLD)
+        order, layout = told_order(pattern, cells, texts), TOLD
+        if texts is not None and order.count(TEXTS) not in (1, texts):
+            why = f"axes= give {order.count(TEXTS)} texts, and the inputs {texts}"
+            layout = Layout("guessed", why)
+        return in_order(seen, cells, order, layout)
     order, layout = _usual(cells, Sizes(texts, other, seen.widths, seen.lengths))
     if observed.meeting is not None and not observed.meeting.has_product:
         layout = _of_weights_alone(order, layout, seen.lengths)

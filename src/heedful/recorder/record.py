@@ -24,7 +24,7 @@ from heedful.recorder.doors import (
     transformers_interface,
     unsupported,
 )
-from heedful.recorder.doors.tape import Tape
+from heedful.recorder.doors.tape import NESTED, Tape
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.missed import NOTHING, silent
 from heedful.recorder.observed import AXES, Observed
@@ -193,7 +193,8 @@ class _Recorder:
         """Note which modules ran and were not recorded."""
         running, name = self.running, type(model).__name__
         missed = self.recording._missed
-        for silent_name, why in silent(running.modules, running.ran, {*self.names, *missed}):
+        ran = set() if any(INSIDE in why for why in missed.values()) else running.ran
+        for silent_name, why in silent(running.modules, ran, {*self.names, *missed}):
             self.recording.miss(silent_name, LookupError(why))
         if running.ran_elsewhere:
             self.recording.miss(name, LookupError("it ran in another thread"))
@@ -249,7 +250,7 @@ class _Recorder:
         if running.pass_index != self._pass:
             self._forget()
         if observed.query.is_nested:
-            raise TypeError("nested tensors, whose sequences have no common shape")
+            raise TypeError(NESTED)
         if _is_inside(observed.query):
             raise TypeError(INSIDE)
         if observed.part:

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from heedful.recorder.arranging import Arranged, Seen, arranged
 from heedful.recorder.doors import by_hand
-from heedful.recorder.observed import AXES, Observed
+from heedful.recorder.doors.multihead_attention import DOOR as MULTIHEAD
+from heedful.recorder.observed import AXES, Observed, Real
 from heedful.recorder.options import Options, check_heads
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
-from heedful.recorder.owners.padding import tokens_of
+from heedful.recorder.owners.padding import keys_seen, tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check, check_replayed
@@ -70,7 +71,8 @@ class Settling:
         """A call arranged; of fewer texts than there are, as a loop over them makes, in turn."""
         call = arranged(seen, self.axes)
         texts, _ = seen.inputs.texts(seen.observed.query.shape[-2])
-        if not texts or call.parts > 1 or call.texts >= texts:
+        is_batch = call.layout.word == "told" and call.texts > 1  # a layer knows better
+        if not texts or call.parts > 1 or call.texts >= texts or is_batch:
             return call
         first = min(self._of_some[seen.name], texts - call.texts)
         self._of_some[seen.name] += call.texts
@@ -120,6 +122,9 @@ class Settling:
         """The real tokens of each sequence; layers of a pass that share a mask share them."""
         real = seen.inputs.real(observed, seen.writes)
         _, _, N, M = observed.shape
+        is_of_layer = observed.door == MULTIHEAD and observed.cross is False and N == M
+        if is_of_layer and real.keys is None and observed.mask is not None:
+            real = Real(keys_seen(observed))  # torch's encoder layers do not tell hooks of padding
         cached = seen.inputs.cached  # by which the cache has no room behind its tokens
         is_full = parts > 1 or (cached is not None and cached + N >= M)
         # known by their ids, as == of tensors compares entries; held, so that these stay theirs

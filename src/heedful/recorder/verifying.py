@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.recorder.arranging import Seen, cells_of_call, in_order
+from heedful.recorder.arranging import Seen, arranged, cells_of_call, in_order
 from heedful.recorder.doors.cells import KEYS, QUERIES, Cells
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
-from heedful.recorder.owners.probed_order import NONE, SEVERAL
+from heedful.recorder.owners.probed_order import NONE, SEVERAL, UNCHANGED
 from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
 from heedful.recorder.running import Frame
 from heedful.recorder.settling import Settling
@@ -26,6 +26,7 @@ from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout
 
+OTHER_PASS = "in the pass that recording.verify probed its axes are others"
 Again = Callable[[nn.Module], AbstractContextManager[Recording]]
 
 
@@ -58,7 +59,7 @@ def verify(
     with torch.no_grad(), _undisturbed(model):
         probing = Probing(model, given, runs, progress)
         captures = _captures_of(recording, runs.first)
-        _compare(captures, runs.first)
+        _compare(captures, runs.first, settling)
         probed, dim = _best(probing, _counts(of_model, runs.first))
         for seen, capture, tells in zip(runs.first, captures, probed, strict=True):
             _apply(recording, settling, seen, capture, tells, has_ids=dim == 0)
@@ -132,8 +133,9 @@ def _counts(inputs: Inputs, calls: list[Seen]) -> list[tuple[int, int]]:
     lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
     counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
     several = [shape for shape in shapes if len(shape) > 1]
-    pairs = [(count, dim) for count in counts for dim in (0, 1)
-             if any(shape[dim] == count for shape in several)]  # fmt: skip
+    pairs = [(1, 0)] if 1 in counts else []
+    pairs += [(count, dim) for count in counts for dim in (0, 1)
+              if count > 1 and any(shape[dim] == count for shape in several)]  # fmt: skip
     return pairs or [(next(iter(counts), 1), 0)]
 
 
@@ -144,22 +146,38 @@ def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None
     return [known.get(seen.number) for seen in first]
 
 
-def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
+def _compare(captures: list[Capture | None], first: list[Seen], settling: Settling) -> None:
     """Raise `ArgumentError` for inputs with which the model does something else than recorded."""
     for capture, seen in zip(captures, first, strict=True):
-        if capture is None:
-            continue
-        sides = capture.key, cells_of_call(seen.observed).key
-        before, again = (keys.double().flatten().sort().values for keys in sides)  # in any order
-        has_all = before.shape == again.shape  # and not some of the heads
-        off = (before - again).abs().max() if has_all else 0
-        if capture.name != seen.name or bool(off > 1e-2 * again.abs().max()):
+        if capture is not None and not _is_same(capture, seen, settling):
             raise ArgumentError(
                 f"inputs with which {capture.name} does something else than was recorded",
-                expected="the inputs of the pass that was recorded",
+                expected="the inputs of the first pass that was recorded",
                 cause="other inputs, a pass in training mode, whose dropout is not repeated, or a "
                 "model that draws at random",
             )
+
+
+def _is_same(capture: Capture, seen: Seen, settling: Settling) -> bool:
+    """Whether a call that ran again has the queries and keys that were recorded."""
+    if capture.layout.word == "verified":  # in another order
+        cells = cells_of_call(seen.observed)
+        of_call = [side.flatten().sort().values for side in (cells.query, cells.key)]
+        recorded = [side.flatten().sort().values for side in (capture.query, capture.key)]
+        if settling.heads is not None:  # which of its rows they are is not known any more
+            return capture.name == seen.name
+    else:
+        observed = arranged(seen, settling.axes).observed
+        if settling.heads is not None and seen.observed.axes != AXES:
+            observed = observed.of_heads(settling.heads)
+        of_call, recorded = [observed.query, observed.key], [capture.query, capture.key]
+    return capture.name == seen.name and all(map(_is_near, recorded, of_call))
+
+
+def _is_near(before: Tensor, again: Tensor) -> bool:
+    if before.shape != again.shape or not before.numel():
+        return before.shape == again.shape
+    return not bool((before.double() - again).abs().max() > 1e-2 * again.abs().max())
 
 
 def _best(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[Probed], int]:
@@ -196,29 +214,34 @@ def _apply(
     if order is None:
         if capture is not None and seen.observed.axes == AXES:
             _compare_texts(capture, probed.texts)
-        elif capture is not None and capture.layout.word != "told":
+        elif capture is not None and capture.layout.word != "told" and why != UNCHANGED:
             whys = filter(None, (capture.layout.why, f"probing did not settle it: {why}"))
             capture.layout = Layout("guessed", "; ".join(whys))
         return
     is_block = order.count(KEYS) == 1 < order.count(QUERIES)
     layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
     try:
-        arranged = in_order(seen, cells, order, layout)
+        ordered = in_order(seen, cells, order, layout)
     except TypeError:  # it was missed, for another reason than its axes
         return
     texts = {int(text) for text in probed.texts.unique() if text >= 0}
-    if arranged.texts == 1 and len(texts) == 1:  # of one text, as in a loop over them
+    if ordered.texts == 1 and len(texts) == 1:  # of one text, as in a loop over them
         of_texts = max(1, *(call.texts for call in recording._captures), max(texts) + 1)
-        arranged = arranged._replace(first=texts.pop(), of_texts=of_texts)
-    made = settling(seen, arranged)
+        ordered = ordered._replace(first=texts.pop(), of_texts=of_texts)
+    made = settling(seen, ordered)
     if made is None:
         return
     if not has_ids:
         made = replace(made, ids=None, query_ids=None)
     if capture is None:
         recording.insert(made)
-    elif capture.layout.word != "told" or not torch.equal(made.query, capture.query):
+        return
+    is_other = not torch.equal(made.query, capture.query)
+    if capture.layout.word != "told" or is_other:
         recording.replace(capture, replace(made, pass_index=capture.pass_index))
+    for other in recording._captures if is_other else ():
+        if (other.name, other.layout.word) == (seen.name, "usual"):
+            other.layout = Layout("guessed", OTHER_PASS)
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:

@@ -35,9 +35,9 @@ from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recording import own_work
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
-MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
+MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "exp2_"}
 # After a softmax these leave its rows a map
-HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
+HARMLESS = {"clone", "_to_copy", "native_dropout"}
 COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
 UNMET = "weights of a softmax of queries times keys that met no values in a product"
 NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"

@@ -45,7 +45,7 @@ class Inputs:
     image: height and width of the images among them, (texts, channels, h, w); or None.
     number: of the call, among those of its kind.
     cached: number of tokens in the cache among the arguments; None if unknown.
-    listed_images: number of images in a list; 0 without such a list.
+    listed: number of texts or images in a list; 0 without such a list.
 
     Args:
         frame: the call.
@@ -55,6 +55,7 @@ class Inputs:
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
         given = named(frame.module, frame.arguments, frame.keywords)
         tensors = dict(_tensors(given))
+        tensors = {name: value for name, value in tensors.items() if not _is_cached(name)}
         short = {name: name.rpartition(".")[2] for name in tensors}
         counts = Counter(short.values())  # without the name of a holder, where it is the only one
         tensors = {name if counts[short[name]] > 1 else short[name]: value
@@ -81,9 +82,11 @@ class Inputs:
         floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
         images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
         self.image = next(((shape[2], shape[3]) for shape in images), None)
-        listed = {name.split("[")[0]: shape for name, shape in self.shapes.items()
-                  if "[0]" in name and len(shape) == 3 and self._are_floats[name]}  # fmt: skip
-        self.listed_images = next((len(given[name]) for name in listed if name in given), 0)
+        # texts, as ids or vectors, or images, in a list
+        listed = {name.split("[")[0] for name, shape in self.shapes.items() if "[0]" in name
+                  and (len(shape) == 1 if not self._are_floats[name] else
+                       len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS))}  # fmt: skip
+        self.listed = next((len(given[name]) for name in listed if name in given), 0)
         self._kept: dict[tuple, Tensor] = {}
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
@@ -95,8 +98,8 @@ class Inputs:
         names = [name for name in self.shapes if name not in self._are_booleans
                  and not any(part in plain(name) for part in TABLES)]  # fmt: skip
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
-        if self.listed_images and not ids:
-            return self.listed_images, None
+        if self.listed and not ids:
+            return self.listed, None
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
         if not several:
             vectors = [shape for shape in self.shapes.values() if shape]
@@ -124,17 +127,17 @@ class Inputs:
         if seen.real is not None:
             return seen.real
         names = WRITTEN if writes and not seen.cross else READ
-        keys = self._told(names, M)
+        B, keys = len(seen.query), self._told(names, len(seen.query), M)
         is_guess = keys is None and names is READ
         if is_guess:
-            keys = self._told(GUESSED, M)
+            keys = self._told(GUESSED, B, M)
         if seen.cross:
-            return Real(keys, self._told(WRITTEN, N), is_guess)
+            return Real(keys, self._told(WRITTEN, B, N), is_guess)
         if keys is not None and (N > 1 or is_guess) and _is_table(keys, seen):
             return Real()
         crosses = self._crosses(N, M)
         if (keys is None or self.cached is not None) and not crosses:
-            of_cache = self._of_cache(names, N, M)
+            of_cache = self._of_cache(names, B, N, M)
             if of_cache is not None or keys is None:
                 return of_cache or Real()
         if keys is None:
@@ -176,24 +179,23 @@ class Inputs:
         """A tensor that is made once, so that all layers share it."""
         return self._kept.setdefault(key, made)
 
-    def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
+    def _told(self, names: tuple[str, ...], sequences: int, length: int) -> Tensor | None:
         """The first argument of these names that is a mask (texts, length), or None."""
-        texts = self.texts()[0] or 0
         for name in names:
             mask = self._tables.get(name)
-            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
+            if mask is None or mask.ndim not in (2, 3) or not mask.numel():
                 continue
-            if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
-                return self._keep(name, mask.reshape(texts, length))
+            rows = len(mask)  # with axes of size 1 between, or not
+            if mask.shape[-1] == length == mask.numel() // rows and sequences % rows == 0:
+                return self._keep(name, mask.reshape(rows, length))
         return None
 
-    def _of_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
+    def _of_cache(self, names: tuple[str, ...], B: int, N: int, M: int) -> Real | None:
         """The real tokens by a mask of all tokens so far, which has another length than the keys:
         a cache may have room for more, or a window with the last tokens alone."""
-        texts = self.texts()[0]
         for name in names:
             mask = self._tables.get(name)
-            if mask is None or mask.ndim != 2 or len(mask) != texts:
+            if mask is None or mask.ndim != 2 or not len(mask) or B % len(mask):
                 continue
             length = mask.shape[1]
             end = length if self.cached is None else self.cached + N
@@ -251,6 +253,11 @@ def _is_table(keep: Tensor, seen: Observed) -> bool:
     return bool((mask == keep.to(mask.device)).all())
 
 
+def _is_cached(name: str) -> bool:
+    """Whether a tensor is one of several of a cache, by its name."""
+    return "[" in name and ("past" in name or "cache" in name)
+
+
 def _signature(forward: Any) -> inspect.Signature:
     """The signature of a method; reading it anew in each pass takes too long."""
     function = getattr(forward, "__func__", None)
@@ -297,7 +304,7 @@ def _tensors(
             yield f"{home}{name}", one
         elif isinstance(one, Mapping):
             inner.append((f"{home}{name}.", {str(key): value for key, value in one.items()}))
-        elif isinstance(one, list | tuple) and not ("past" in name or "cache" in name):
+        elif isinstance(one, list | tuple):
             inner.append((home, {f"{name}[{i}]": value for i, value in enumerate(one)}))
         elif dataclasses.is_dataclass(one) and not isinstance(one, type):
             names = (field.name for field in dataclasses.fields(one))

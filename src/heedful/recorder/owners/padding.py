@@ -36,6 +36,13 @@ def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -
     return [tokens[b] for b in first]
 
 
+def keys_seen(seen: Observed) -> Tensor:
+    """The keys that some query sees in each sequence, by the call's own mask, (B, M)."""
+    B, M = len(seen.query), seen.shape[3]
+    of_each = [_crop(seen.mask, seen, b, ALL, ALL).expand(-1, -1, M) for b in range(B)]
+    return torch.stack([sees.flatten(0, 1).any(dim=0) for sees in of_each])
+
+
 def _first_alike(seen: Observed, real: Real) -> list[int]:
     """For each sequence the first with the same mask and padding: windows of an image are
     thousands of sequences with a handful of masks."""

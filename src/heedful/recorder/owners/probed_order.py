@@ -18,6 +18,7 @@ from torch import Tensor
 from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recorder.owners.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 
+UNCHANGED = "no input of the module that attends changes its queries or keys"
 SEVERAL, NONE = -1, -2  # of a row that changes with several texts or places, or with none
 
 
@@ -63,7 +64,7 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
     is_step = not probes and order.count(QUERIES) == 1 < texts
     is_step = is_step and bool((of_queries.texts >= 0).all())
     if order.count(HEADS) > 1 and not (is_step or _are_known(probes)):
-        raise UnsettledError("no input of the module that attends changes its queries or keys")
+        raise UnsettledError(UNCHANGED)
     return order
 
 
