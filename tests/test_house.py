@@ -90,7 +90,7 @@ def test_imports_only_go_down(path):
 
 # Rooms of the recorder, from the ground up; those of one floor do not know each other
 RECORDER = (
-    ("blocks", "missed", "tracing"),
+    ("missed", "tracing"),
     ("observed", "running"),
     ("doors",),
     ("owners",),

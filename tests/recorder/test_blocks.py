@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from heedful.recorder.blocks import Blocks
+from heedful.recording.module_names import Blocks
 
 
 class Block(nn.Module):

@@ -16,7 +16,6 @@ from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.masks import Mask
 from heedful.recorder.arranging import Seen
-from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
     heedful_attention,
     multihead_attention,
@@ -38,7 +37,7 @@ from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
 from heedful.recording.groups import tables_of
-from heedful.recording.module_names import plain_name
+from heedful.recording.module_names import Blocks, plain_name
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
 

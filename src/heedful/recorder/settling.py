@@ -76,7 +76,8 @@ class Settling:
             return call
         first = min(self._of_some[seen.name], texts - call.texts)
         self._of_some[seen.name] += call.texts
-        why = f"which of the {texts} texts it is of is by the order of the calls"
+        order = f"which of the {texts} texts it is of is by the order of the calls"
+        why = "; ".join(filter(None, (call.layout.why, order)))
         return call._replace(first=first, of_texts=texts, layout=Layout("guessed", why))
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:

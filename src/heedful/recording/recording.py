@@ -239,6 +239,9 @@ class Recording(Sequence):
         of_text = Sequence(self._captures, sequence, self._texts, self._images)
         return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
 
+    def __reduce__(self) -> Any:
+        raise RunError("a recording cannot be pickled", remedy="recording.save(path)")
+
     def verify(
         self, model: nn.Module, inputs: Any, *, progress: Tell = lambda share: None
     ) -> dict[str, int]:
@@ -310,8 +313,9 @@ def _users_line() -> int:
 
 def _not_recorded(*given: Any) -> Any:
     raise RunError(
-        "a recording from a file or of given maps",
-        expected="one that `heedful.record` has just made, to be verified",
+        "a recording from a file or of given maps, which cannot be verified",
+        expected="one that heedful.record has made in this process",
+        remedy="record the model again",
     )
 
 

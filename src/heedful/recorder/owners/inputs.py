@@ -34,6 +34,7 @@ READ_IDS, WRITTEN_IDS = (
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
 CHANNELS = (1, 3, 4)  # of images
+CACHES = ("past", "cache")  # parts of names of caches
 # Parts of names of tensors that do not tell how many texts there are, nor do booleans
 TABLES = ("mask", "bias", "position_ids")
 
@@ -55,7 +56,8 @@ class Inputs:
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
         given = named(frame.module, frame.arguments, frame.keywords)
         tensors = dict(_tensors(given))
-        tensors = {name: value for name, value in tensors.items() if not _is_cached(name)}
+        tensors = {name: value for name, value in tensors.items()
+                   if not ("[" in name and any(part in name for part in CACHES))}  # fmt: skip
         short = {name: name.rpartition(".")[2] for name in tensors}
         counts = Counter(short.values())  # without the name of a holder, where it is the only one
         tensors = {name if counts[short[name]] > 1 else short[name]: value
@@ -76,7 +78,7 @@ class Inputs:
         if embedded is not None and are_ids(embedded):
             self._embedded = embedded.detach().cpu().clone()
         self._has_cache = any(
-            ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
+            any(part in name for part in CACHES) and not isinstance(one, bool | Tensor | None)
             for name, one in given.items()
         )
         floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
@@ -117,12 +119,8 @@ class Inputs:
         return count, None if other in (1, count) else other
 
     def real(self, seen: Observed, writes: bool) -> Real:
-        """Which tokens of a call are no padding, by the masks among the inputs.
-
-        Args:
-            seen: the call.
-            writes: whether it is of the decoder of a model that has an encoder too.
-        """
+        """Which tokens of a call are no padding, by the masks among the inputs; of a call of a
+        decoder, if it `writes`, in a model that has an encoder too."""
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
@@ -147,12 +145,8 @@ class Inputs:
         return Real(keys, self._once(("all", N), keys.new_ones(len(keys), N)), is_guess)
 
     def ids(self, writes: bool, named: bool = False) -> Tensor | None:
-        """The ids that the encoder or decoder was given, (texts, L); None without any.
-
-        Args:
-            writes: those of the decoder, in a model that has an encoder too.
-            named: only an argument whose name is one for ids.
-        """
+        """The ids that the encoder was given, or a decoder that `writes`, (texts, L); None without
+        any. `named`: only an argument whose name is one for ids."""
         names = WRITTEN_IDS if writes and self._has_two_texts else READ_IDS
         tables = [name for name, are in self._are_ids.items() if are]
         found = [name for name in names if name in tables][:1]
@@ -251,11 +245,6 @@ def _is_table(keep: Tensor, seen: Observed) -> bool:
         return False
     mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
     return bool((mask == keep.to(mask.device)).all())
-
-
-def _is_cached(name: str) -> bool:
-    """Whether a tensor is one of several of a cache, by its name."""
-    return "[" in name and ("past" in name or "cache" in name)
 
 
 def _signature(forward: Any) -> inspect.Signature:
