@@ -64,7 +64,7 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
     is_step = not probes and order.count(QUERIES) == 1 < texts
     is_step = is_step and bool((of_queries.texts >= 0).all())
     if order.count(HEADS) > 1 and not (is_step or _are_known(probes)):
-        raise UnsettledError(UNCHANGED)
+        raise UnsettledError("its rows change with several places" if probes else UNCHANGED)
     return order
 
 
