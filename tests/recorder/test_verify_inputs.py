@@ -115,6 +115,16 @@ def test_a_list_of_texts_of_unequal_lengths_is_that_many_texts():
     assert recording[0].layout == "told"
 
 
+def test_a_list_of_texts_gives_their_number_to_a_kernel():
+    class Padded(Attend):
+        def forward(self, texts):
+            return super().forward(nn.utils.rnn.pad_sequence(texts, batch_first=True))
+
+    recording = recorded(Padded(heads_first=False), [torch.randn(5, E), torch.randn(7, E)])
+    assert [len(text) for text in recording.sequences] == [1, 1]
+    assert recording[0].layout == "usual"
+
+
 def test_a_recording_is_saved_and_not_pickled():
     with pytest.raises(RunError, match="save"):
         pickle.dumps(recorded(Attend(heads_first=False), torch.randn(B, 5, E)))

@@ -97,8 +97,6 @@ class Running:
         self.root: Frame | None = None
         self.ran: set[str] = set()
         self.embedded: Tensor | None = None
-        # where that was, and the size of the table: positions and segments have smaller ones
-        self._embedding: tuple[Frame | None, int] = (None, 0)
         self.ran_elsewhere = False
         self.was_traced = False
         self._known_calls = 0
@@ -140,7 +138,6 @@ class Running:
         self._handles.clear()
         self.stack.clear()
         self.embedded = self.root = None
-        self._embedding = None, 0
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
 
     @property
@@ -199,9 +196,7 @@ class Running:
         self._runs[name] += 1
         self.stack.append(frame)
         if isinstance(module, nn.Embedding) and arguments and isinstance(arguments[0], Tensor):
-            home, size = self.stack[-2:][0], module.num_embeddings
-            if home is not self._embedding[0] or size > self._embedding[1]:
-                self.embedded, self._embedding = arguments[0], (home, size)
+            self.embedded = arguments[0]
 
     def _begin(self, frame: Frame) -> Frame:
         if not self._outer or frame.module is self.model or self._outer & {"", frame.name}:
