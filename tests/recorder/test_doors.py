@@ -249,3 +249,20 @@ def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call
     assert [type(part) for part in recording[0].causes.mask.parts] == [Causal, KeyRanges]
     with torch.no_grad():
         looked_at(Given(call), query, query, query, nearer, missed={"Given": "score_mod"})
+
+
+class NormAttention(nn.Module):
+    """Attention without modules inside, in a class named as those that are not watched."""
+
+    def forward(self, x):
+        return scaled_dot_product_attention(x, x, x)
+
+
+def test_attention_in_a_module_that_is_not_watched_has_the_name_of_its_parent():
+    model = nn.Sequential(nn.Sequential(NormAttention()), nn.Sequential(NormAttention()))
+    x = torch.randn(2, 3, 5, 4)
+    with heedful.record(model) as recording:
+        model(x)
+    assert [call.name for call in recording] == ["0", "1"]
+    first = (x @ x.mT / 2).softmax(-1)
+    torch.testing.assert_close(torch.stack([recording[0].weights(h) for h in range(3)]), first[0])

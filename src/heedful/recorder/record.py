@@ -301,6 +301,8 @@ class _Recorder:
             return None
         tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
         tensors = [table for table in tables if isinstance(table, Tensor)]
+        if not tensors:  # a function, or a mask of numbers alone
+            return mask
         if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
             return _held(mask)  # they count no changes
         key = id(mask), *(table._version for table in tensors)
@@ -329,13 +331,13 @@ def _is_inside(tensor: Tensor) -> bool:
 
 
 def _held(mask: Any) -> Any:
-    """A copy of a mask; a mask of flex attention, which is a function, as it is."""
+    """A copy of a mask."""
     if isinstance(mask, Tensor):
         for dim, stride in enumerate(mask.stride()[:-2]):
             if stride == 0:  # expanded, as over all heads
                 mask = mask[(slice(None),) * dim + (slice(1),)]
         return mask.detach().clone()
-    return copy.deepcopy(mask) if isinstance(mask, Mask) else mask
+    return copy.deepcopy(mask)
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

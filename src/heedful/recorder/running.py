@@ -58,6 +58,10 @@ class Hook:
         return Hook, ()
 
 
+# In names of classes of modules that never attend
+WITHOUT_ATTENTION = ("Norm", "Activation", "Rotary")
+
+
 class Frame(NamedTuple):
     """A module that is running, and its arguments.
 
@@ -262,10 +266,13 @@ def _cached(values: tuple) -> int | None:
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether to watch a module: no layer of torch without modules, but for an embedding, whose
-    ids name tokens."""
-    is_torchs = type(module).__module__.startswith("torch.nn.modules.")
-    return bool(module._modules) or not is_torchs or isinstance(module, nn.Embedding)
+    """Whether to watch a module. Of those without modules inside: embeddings, whose ids name
+    tokens, but no other layer of torch and no norms; hooks on these take longer than the rest."""
+    if module._modules or isinstance(module, nn.Embedding):
+        return True
+    kind = type(module)
+    is_torchs = kind.__module__.startswith("torch.nn.modules.")
+    return not is_torchs and not any(part in kind.__name__ for part in WITHOUT_ATTENTION)
 
 
 def _fused(modules: Modules) -> set[str]:

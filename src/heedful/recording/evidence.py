@@ -99,20 +99,21 @@ def evidence_of(
         return Evidence(why, frozenset(kinds), 0.0)
     used = frozenset(kind for kind in (*kinds, output.dtype) if kind.is_floating_point)
     rows = sampled(output.shape[-2])
-    tolerance = worst_tolerance(used, output.device)
-    outputs = output[..., _sampled_on(output.device, output.shape[-2]), :]
-    evidence = Evidence("", used, tolerance, rows, value, outputs, finish=finish)
+    keep = functools.partial(
+        Evidence, "", used, worst_tolerance(used, output.device), rows,
+        outputs=_rows_of(output, rows), finish=finish,
+    )  # fmt: skip
     if finish is not None:
-        return replace(evidence, values=value.clone(), is_whole=True)
+        return keep(values=value.clone(), is_whole=True)
     if output.shape[-1] != value.shape[-1] or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
     # to look at values keeps nobody waiting on a CPU; on a GPU the check looks, later
     if value.is_cpu and value.nbytes <= SMALL:
-        return replace(evidence, values=value.clone(), is_to_be_projected=True)
+        return keep(values=value.clone(), is_to_be_projected=True)
     values = projected(value)
     if value.is_cpu and not are_finite(values):
-        return replace(evidence, values=value.clone(), is_whole=True)
-    return replace(evidence, values=values)
+        return keep(values=value.clone(), is_whole=True)
+    return keep(values=values)
 
 
 def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:
@@ -149,6 +150,13 @@ def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
     chance = torch.Generator("cpu").manual_seed(0)
     signs = torch.randint(2, (DIRECTIONS, width), generator=chance, device="cpu")
     return (2 * signs - 1).to(device, kind)
+
+
+def _rows_of(output: Tensor, rows: Tensor) -> Tensor:
+    """A copy of some rows of an output, in half the time where these are all."""
+    if len(rows) == output.shape[-2]:
+        return output.clone()
+    return output[..., _sampled_on(output.device, output.shape[-2]), :]
 
 
 @functools.lru_cache(maxsize=64)

@@ -66,13 +66,13 @@ def _patch() -> Iterator[None]:
         function = original(self, implementation, default)
 
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
-            caught = Catching()
+            caught = None
             with ExitStack() as stack:
                 wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
                 # eager attention has no kernel; one row is computed as fast as its sum is caught
                 is_of_rows = not (tensors and tensors[0].shape[2] == 1)
                 if wanted and implementation != "eager" and is_of_rows:
-                    stack.enter_context(caught)
+                    caught = stack.enter_context(Catching())
                 result = function(module, *tensors, **keywords)
             for see in wanted:
                 see(translated, implementation, module, tensors, keywords, result[0], caught)
@@ -127,7 +127,7 @@ def _interface() -> Any:
 
 def translated(
     implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor,
-    caught: Catching,
+    caught: Catching | None,
 ) -> Observed:  # fmt: skip
     """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
@@ -144,25 +144,16 @@ def translated(
         mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = TOP_LEFT  # torch aligns its own to the top left; eager applies what it is given
+    if sinks is not None:  # a kernel knows nothing of them: they join the scores after it
+        caught = None
     return Observed(
-        query,
-        key,
-        value,
-        output.transpose(1, 2),
+        query, key, value, output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=mask,
-        bias=given.get("position_bias"),
-        softcap=given.get("softcap"),
-        sinks=sinks,
-        # a kernel knows nothing of sinks, which are put among the scores after it
-        sums=caught.found(query.shape[:3]) if sinks is None else None,
-        door=f"transformers, {implementation}",
-        axes=AXES,
-        cross=cross,
-        causal=causal,
-        real=real,
+        mask=mask, bias=given.get("position_bias"), softcap=given.get("softcap"), sinks=sinks,
+        sums=caught.found(query.shape[:3]) if caught else None, axes=AXES, cross=cross,
+        causal=causal, real=real, door=f"transformers, {implementation}",
         why=DROPPED if given.get("dropout") else "",
-    )
+    )  # fmt: skip
 
 
 def _as_multiplied(side: Tensor, implementation: str) -> Tensor:

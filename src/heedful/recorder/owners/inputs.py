@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,10 +28,8 @@ GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padd
 # Masks of the decoder's tokens, in an encoder–decoder
 WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
 MASKS = {*READ, *GUESSED, *WRITTEN}
-READ_IDS, WRITTEN_IDS = (
-    ("input_ids", "ids", "source", "src", "idx", "tokens"),
-    ("decoder_input_ids", "target", "tgt", "trg"),
-)
+READ_IDS = ("input_ids", "ids", "source", "src", "idx", "tokens")
+WRITTEN_IDS = ("decoder_input_ids", "target", "tgt", "trg")
 # Parts of names of whole numbers that are no ids of what is read
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
 CHANNELS = (1, 3, 4)  # of images
@@ -43,10 +42,8 @@ class Inputs:
     """Shapes of the arguments of a call of a model, and copies of its masks and ids.
 
     shapes: of all tensors among the arguments, by their names.
-    image: height and width of the images among them, (texts, channels, h, w); or None.
     number: of the call, among those of its kind.
     cached: number of tokens in the cache among the arguments; None if unknown.
-    listed: number of texts or images in a list; 0 without such a list.
 
     Args:
         frame: the call.
@@ -55,51 +52,51 @@ class Inputs:
 
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
         given = named(frame.module, frame.arguments, frame.keywords)
-        tensors = dict(_tensors(given))
-        tensors = {name: value for name, value in tensors.items()
-                   if not ("[" in name and any(part in name for part in CACHES))}  # fmt: skip
-        short = {name: name.rpartition(".")[2] for name in tensors}
-        counts = Counter(short.values())  # without the name of a holder, where it is the only one
-        tensors = {name if counts[short[name]] > 1 else short[name]: value
-                   for name, value in tensors.items()}  # fmt: skip
+        tensors = _without_holders({name: value for name, value in _tensors(given)
+                                    if not ("[" in name and _is_cache(name))})  # fmt: skip
         self.number, self.cached = frame.number, frame.cached
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
+        self._are_booleans = {name for name, one in tensors.items() if one.dtype == torch.bool}
+        self._are_ids = {name: are_ids(tensor) for name, tensor in tensors.items()}
+        self._tables = {name: tensor.detach().clone() for name, tensor in tensors.items()
+                        if self._are_ids[name] or plain(name) in MASKS}  # fmt: skip
         is_a_known = is_known(frame.module)
-        self._has_two_texts = not is_a_known or _takes(frame.module, WRITTEN_IDS)
-        self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-        self._are_ids = {name: are_ids(one) for name, one in tensors.items()}
+        parameters = _signature(frame.module.forward).parameters if is_a_known else ()
+        self._has_two_texts = not is_a_known or any(name in parameters for name in WRITTEN_IDS)
         are_alone = is_a_known or sum(self._are_ids.values()) < 2
         parts = frame.module.named_modules()
         self._has_sides = are_alone or any("encoder" in name for name, _ in parts)
-        self._are_floats = {name: one.is_floating_point() for name, one in tensors.items()}
-        self._are_booleans = {name for name, one in tensors.items() if one.dtype == torch.bool}
-        self._tables = {name: one.detach().clone() for name, one in tensors.items()
-                        if plain(name) in MASKS or are_ids(one)}  # fmt: skip
         self._embedded = None
         if embedded is not None and are_ids(embedded):
             self._embedded = embedded.detach().cpu().clone()
-        self._has_cache = any(
-            any(part in name for part in CACHES) and not isinstance(one, bool | Tensor | None)
-            for name, one in given.items()
-        )
-        floats = [shape for name, shape in self.shapes.items() if self._are_floats.get(name)]
+        self._has_cache = any(_is_cache(name) and not isinstance(value, bool | Tensor | None)
+                              for name, value in given.items())  # fmt: skip
+        self._lengths = {name: len(value) for name, value in given.items()
+                         if isinstance(value, list | tuple)}  # fmt: skip
+        self._kept: dict[tuple, Tensor] = {}
+
+    @cached_property
+    def image(self) -> tuple[int, int] | None:
+        """Height and width of the images among the inputs, (texts, channels, h, w)."""
+        floats = [shape for name, shape in self.shapes.items() if self._are_floats[name]]
         images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
-        self.image = next(((shape[2], shape[3]) for shape in images), None)
-        # texts, as ids or vectors, or images, in a list
+        return next(((shape[2], shape[3]) for shape in images), None)
+
+    @cached_property
+    def listed(self) -> int:
+        """How many texts, as ids or vectors, or images stand in a list; 0 without such a list."""
         listed = {name.split("[")[0] for name, shape in self.shapes.items() if "[0]" in name
                   and (len(shape) == 1 if not self._are_floats[name] else
                        len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS))}  # fmt: skip
-        self.listed = next((len(given[name]) for name in listed if name in given), 0)
-        self._kept: dict[tuple, Tensor] = {}
+        return next((self._lengths[name] for name in listed if name in self._lengths), 0)
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
-        """The number of texts, and another number that is possible; None if unknown.
-
-        Args:
-            queries: number of queries of a text: an input with positions first has it first.
-        """
+        """The number of texts, and another number that is possible; None if unknown. An input with
+        positions first has the number of `queries` of a text first."""
         names = [name for name in self.shapes if name not in self._are_booleans
                  and not any(part in plain(name) for part in TABLES)]  # fmt: skip
-        ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
+        ids = [name for name in names if self._are_ids[name] and not is_other(name)]
         if self.listed and not ids:
             return self.listed, None
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
@@ -260,11 +257,6 @@ def _signature(forward: Any) -> inspect.Signature:
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
 
-def _takes(module: nn.Module, names: tuple[str, ...]) -> bool:
-    """Whether the `forward` of a module has a parameter of one of these names."""
-    return any(name in _signature(module.forward).parameters for name in names)
-
-
 def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
     """The arguments of a call of a module by the names that its `forward` has for them."""
     if not (arguments or keywords):
@@ -272,6 +264,9 @@ def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]
     module = getattr(module, "_orig_mod", module)  # under torch.compile: the module inside
     try:
         signature = _signature(module.forward)
+        if not arguments:  # to bind them takes long
+            names = (name for name in signature.parameters if name in keywords)
+            return {name: keywords[name] for name in names} | keywords
         named = dict(signature.bind_partial(*arguments, **keywords).arguments)
     except (TypeError, ValueError):  # wrong arguments, which the call will raise, or no signature
         return dict(keywords)
@@ -281,6 +276,18 @@ def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]
         elif parameter.kind is parameter.VAR_POSITIONAL:
             named |= {f"{name}_{i}": one for i, one in enumerate(named.pop(name, ()))}
     return named
+
+
+def _without_holders(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor without the name of its holder, where it is the only one of its name."""
+    short = {name: name.rpartition(".")[2] for name in tensors}
+    counts = Counter(short.values())
+    return {name if counts[short[name]] > 1 else short[name]: tensor
+            for name, tensor in tensors.items()}  # fmt: skip
+
+
+def _is_cache(name: str) -> bool:
+    return any(part in name for part in CACHES)
 
 
 def _tensors(

@@ -156,7 +156,7 @@ function placed(card, page, part) {
  * What is looked at. @param {State} state
  */
 const looked = (state) =>
-  `${state.where.peek()} ${state.head.peek()} ${JSON.stringify(state.cell.peek())}`;
+  `${state.where.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.held.peek()])}`;
 
 /**
  * Open the strongest cell of a clear head that is not on the sink; whether there was one, and
