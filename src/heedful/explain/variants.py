@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -146,15 +145,33 @@ def vector(word: str, width: int, seed: int = 0) -> tuple[float, ...]:
     """A word's vector: document 002's where it has one, else drawn, each number in [0, 1].
 
     It depends on the word, the width and the seed alone, wherever the word stands. Numbers have
-    two decimals, so that one can follow them by hand.
+    two decimals, so that one can follow them by hand, and a page computes the same ones.
 
     >>> vector("journey", 3), vector("coffee", 3) == vector("coffee", 5)[:3]
     ((0.55, 0.87, 0.66), True)
     """
     if width == len(EMBEDDINGS[0]) and word in DOCUMENT:
         return DOCUMENT[word]
-    draw = random.Random(f"{seed} {word}")
-    return tuple(round(draw.random(), 2) for _ in range(width))
+    start = hash32(f"{seed} {word}".encode())
+    return tuple(
+        mix32(start + place * 0x9E3779B9) % 100 / 100 for place in range(1, width + 1)
+    )  # steps of the golden ratio, as in SplitMix
+
+
+def hash32(data: bytes) -> int:
+    """The FNV-1a hash of 32 bits (Fowler, Noll and Vo)."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def mix32(value: int) -> int:
+    """32 bits, each of which depends on all of a number: the last step of MurmurHash3 (Appleby)."""
+    value &= 0xFFFFFFFF
+    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    return value ^ value >> 16
 
 
 def drawn(make: Callable[[], nn.Module], seed: int) -> nn.Module:

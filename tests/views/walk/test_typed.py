@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from heedful.explain import VARIANTS, explain, vector
+from heedful.explain.variants import hash32, mix32
 from heedful.text.examples import SENTENCE
 from heedful.text.words import words
 from heedful.views.walk.typed import MOST, as_typed
@@ -85,13 +86,17 @@ def test_words_and_their_vectors_of_any_script(computed):
         assert made == [[word, list(vector(word, 5, 3))] for word in words(text)], text
 
 
-def test_the_digest_is_that_of_the_standard(computed):
-    import hashlib
+# Published values: FNV-1a's, and MurmurHash3's of an empty text with these seeds
+HASHES = {"": 0x811C9DC5, "a": 0xE40C292C, "foobar": 0xBF9CF968}
+MIXED = {0: 0, 1: 0x514E28B7, 0xFFFFFFFF: 0x81F16F39}
 
-    texts = ["", "abc", "0 journey", "x" * 111, "x" * 112, "é" * 500]
-    line = "asked.map((text) => [...vectors.sha512(new TextEncoder().encode(text))])"
-    expected = [list(hashlib.sha512(text.encode()).digest()) for text in texts]
-    assert computed(["vectors"], line, texts) == expected
+
+def test_the_hashes_are_the_published_ones_here_and_in_the_page(computed):
+    assert {text: hash32(text.encode()) for text in HASHES} == HASHES
+    assert {number: mix32(number) for number in MIXED} == MIXED
+    line = "asked.map((text) => vectors.hash32(new TextEncoder().encode(text)))"
+    assert computed(["vectors"], line, list(HASHES)) == list(HASHES.values())
+    assert computed(["vectors"], "asked.map(vectors.mix32)", list(MIXED)) == list(MIXED.values())
 
 
 def test_document_002s_printed_numbers(computed):
