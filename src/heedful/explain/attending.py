@@ -69,7 +69,7 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
 
     def pairs(name: str, formula: str, sentence: str, **more: Any) -> Stage:
         part = causes.part(name)
-        return Stage(name, shape, formula, sentence, query.rows, key.rows, part, **more)
+        return Stage(name, shape, formula, sentence, query.rows, key.rows, part, kind=name, **more)
 
     scores = pairs(
         "scores",
@@ -110,6 +110,7 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
         "summed: what it has gathered from those it looks at.",
         query.rows,
         (weights, value),
+        kind="context",
     )
     return [*found, weights, context]
 
@@ -158,6 +159,7 @@ def project(name: str, vectors: Tensor, source: Stage, table: Stage, **more: Any
         source.rows,
         (source, table),
         chain=chain,
+        kind=name,
         **more,
     )
 
@@ -171,6 +173,7 @@ def mix(context: Stage, layer: nn.Linear) -> list[Stage]:
         "",
         f"The weights that bring width {layer.in_features} back to {layer.out_features}.",
         "width",
+        kind="table",
     )
     bias = None if layer.bias is None else layer.bias.detach()
     output = held(
@@ -186,11 +189,14 @@ def mix(context: Stage, layer: nn.Linear) -> list[Stage]:
         context.rows,
         (joined, table),
         bias=bias,
+        kind="output",
     )
     return [*([] if joined is context else [joined]), table, output]
 
 
-def added(name: str, parts: Sequence[Stage], sentence: str, total: Tensor) -> Stage:
+def added(
+    name: str, parts: Sequence[Stage], sentence: str, total: Tensor, kind: str = "sum"
+) -> Stage:
     """The sum of stages (N, width) of one shape."""
     read = [reader_of(stage) for stage in parts]
 
@@ -201,7 +207,7 @@ def added(name: str, parts: Sequence[Stage], sentence: str, total: Tensor) -> St
     formula = f"{name} = {' + '.join(stage.name for stage in parts)}"
     return held(
         name, total, formula, sentence, parts[0].rows,
-        how=how, sources=tuple(parts), reads="number",
+        how=how, sources=tuple(parts), reads="number", kind=kind,
     )  # fmt: skip
 
 
@@ -226,6 +232,7 @@ def _join(context: Stage) -> Stage:
         how=how,
         sources=(context,),
         reads="head",
+        kind="joined",
         chain=(
             (1, heads, count, width),
             (1, count, heads, width),

@@ -44,7 +44,7 @@ def is_post(block: nn.Module) -> bool:
 
 def opened(
     block: Block, seen: Mapping[nn.Module, Seen], source: Stage, layer: int, name: str,
-    memory: Stage | None = None,
+    memory: Stage | None = None, side: str = "",
 ) -> list[Section]:  # fmt: skip
     """The sections of one block.
 
@@ -55,6 +55,7 @@ def opened(
         layer: its number, from 0.
         name: what it is called, such as "block 0 of 4".
         memory: what the encoder has made, for a decoder's block.
+        side: of an encoder–decoder.
     """
     order = "norm after the sum (post-norm)" if is_post(block) else "norm before it (pre-norm)"
     causal = seen[block.attend].keywords.get("causal", False)
@@ -64,7 +65,7 @@ def opened(
     def add(title: str, what: str, norm: nn.Module, inner: Callable[[Stage], list[Stage]]) -> None:
         last = found[-1].stages[-1] if found else source
         stages = _sublayer(last, seen[norm], norm, inner, what, is_post(block))
-        found.append(Section(f"{name}: {title}, {order}", tuple(stages), layer))
+        found.append(Section(f"{name}: {title}, {order}", tuple(stages), what, side, layer))
 
     add(kind, "attention", block.attend_norm, lambda reads: _attention(block.attend, seen, reads))
     if memory is not None:
@@ -115,7 +116,15 @@ def _attention(
     if not isinstance(norms[0], nn.Identity):
         about = "Brought to one size before they are compared, each head by itself (QK-norm)."
         last[:2] = [
-            normed(f"normed {name}", stage, norm, norm(stage.numbers()), about, step="normed")
+            normed(
+                f"normed {name}",
+                stage,
+                norm,
+                norm(stage.numbers()),
+                about,
+                step="normed",
+                kind=name,
+            )
             for name, stage, norm in zip(PURPOSES, last, norms, strict=False)
         ]
         more += last[:2]
@@ -164,7 +173,7 @@ def _cross(
 def _table(name: str, weight: Tensor, head_width: int) -> Stage:
     """The weights of a projection, cut into heads: (H, width, d)."""
     cut = weight.unflatten(0, (-1, head_width)).transpose(1, 2)
-    return held(f"W_{name}", cut, "", TABLES, "width", step="tables")
+    return held(f"W_{name}", cut, "", TABLES, "width", step="tables", kind="table")
 
 
 def _cut(joined: Tensor, head_width: int) -> Tensor:
@@ -210,6 +219,7 @@ def _rotated(name: str, source: Stage, made: Tensor, rotary: tuple[Tensor, Tenso
         f"Two numbers {half} apart are turned by an angle that grows with the place (rotary "
         "positions): the score of two tokens then depends on their distance.",
         source.rows, how=how, sources=(source,), reads="pair", step="rotated",
+        kind=name,
     )  # fmt: skip
 
 
@@ -237,6 +247,7 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
         "fed", found[-1], layer.output, made, "W_back",
         (f"The weights that bring {hidden:,} numbers back to {made.shape[-1]:,}.",
          "Back to the width of the model: what the token has made of what it gathered."),
+        kind="fed",
     )  # fmt: skip
 
 

@@ -44,19 +44,21 @@ def explain_seq2seq(
         memory = model.encode(source)
         model.decoder_states(target, memory)
     reads = _arrive(model, source[0], "memory")
-    sections = [Section("The source, from text to vectors", tuple(reads))]
-    sections += through(encoder, seen, reads[-1], layer, "encoder block", "memory")
+    sections = [Section("The source, from text to vectors", tuple(reads), side="encoder")]
+    sections += through(encoder, seen, reads[-1], layer, "encoder block", "memory", side="encoder")
     last = sections[-1].stages[-1]
     remembered = ending("memory", last, model.encoder_norm, memory[0])
-    sections.append(Section("The source as the decoder sees it", (remembered,)))
+    sections.append(Section("The source as the decoder sees it", (remembered,), side="encoder"))
     asks = _arrive(model, target[0], "tokens")
-    sections.append(Section("What is written so far, from text to vectors", tuple(asks)))
-    sections += through(decoder, seen, asks[-1], layer, "decoder block", "tokens", remembered)
+    title = "What is written so far, from text to vectors"
+    sections.append(Section(title, tuple(asks), side="decoder"))
+    sections += through(decoder, seen, asks[-1], layer, "decoder block", "tokens", remembered,
+                        "decoder")  # fmt: skip
     end = [
         ending("final", sections[-1].stages[-1], model.decoder_norm, seen[model.decoder_norm].made)
     ]
     end += says(end[-1], model.head, config.tied, "as the next one")
-    sections.append(Section("From the last states to the next letter", tuple(end)))
+    sections.append(Section("From the last states to the next letter", tuple(end), "words"))
     names = Names(config.vocabulary, pieces)
     return Explanation(
         title=f"an encoder–decoder: {len(encoder)} and {len(decoder)} blocks of {config.heads} "
@@ -88,10 +90,10 @@ def _arrive(model: Seq2Seq, ids: Tensor, rows: str) -> list[Stage]:
     embeddings = held(
         "embeddings", root * x, f"embeddings = √{width} × table[id]",
         f"Each token's row of the model's table, {width} numbers, times the root of the width.",
-        rows, how=how,
+        rows, how=how, kind="embeddings",
     )  # fmt: skip
     where = model.positions[: len(ids)].to(x.dtype)
     positions = placed(where, rows)
     sentence = "The vector of the token and that of its place, added."
-    total = added("input", [embeddings, positions], sentence, root * x + where)
+    total = added("input", [embeddings, positions], sentence, root * x + where, "input")
     return [ids_stage(ids, rows), embeddings, positions, total]

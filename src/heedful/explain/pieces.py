@@ -22,7 +22,7 @@ def looked_up(
     def how(head: int, row: int, column: int) -> Formula:
         return Formula(f"row {row_of(row)}, column {column} of the table", ())
 
-    return held(name, found, formula, sentence, rows, how=how)
+    return held(name, found, formula, sentence, rows, how=how, kind=name)
 
 
 def placed(table: Tensor, rows: str) -> Stage:
@@ -36,16 +36,23 @@ def placed(table: Tensor, rows: str) -> Stage:
     return held(
         "positions", table, f"positions = sin and cos of place / 10000^(2i / {width})",
         "Sines and cosines of each token's place, so that order is told.", rows, how=how,
+        kind="positions",
     )  # fmt: skip
 
 
 def normed(
-    name: str, source: Stage, norm: nn.Module, made: Tensor, sentence: str, step: str = ""
+    name: str,
+    source: Stage,
+    norm: nn.Module,
+    made: Tensor,
+    sentence: str,
+    step: str = "",
+    kind: str = "norm",
 ) -> Stage:
     """A norm of each row of what came before, with its formula."""
     return held(
         name, made, f"{name} = {_norm_formula(source.name, norm)}", sentence, source.rows,
-        how=_norming(source, norm), sources=(source,), reads="row", step=step,
+        how=_norming(source, norm), sources=(source,), reads="row", step=step, kind=kind,
     )  # fmt: skip
 
 
@@ -92,6 +99,7 @@ def linear(
     table: str,
     about: tuple[str, str],
     rows: slice = slice(None),
+    kind: str = "inner",
 ) -> list[Stage]:
     """The table of a linear layer, and its product with what came before.
 
@@ -103,10 +111,11 @@ def linear(
         table: the name of the table.
         about: a sentence on the table, and one on the product.
     """
-    weights = held(table, layer.weight.detach()[rows].T, "", about[0], "width")
+    weights = held(table, layer.weight.detach()[rows].T, "", about[0], "width", kind="table")
     bias = None if layer.bias is None else layer.bias.detach()[rows]
     formula = f"{name} = {source.name} · {table}" + ("" if bias is None else " + bias")
-    product = held(name, made, formula, about[1], source.rows, (source, weights), bias=bias)
+    product = held(name, made, formula, about[1], source.rows, (source, weights), bias=bias,
+                   kind=kind)  # fmt: skip
     return [weights, product]
 
 
@@ -160,7 +169,7 @@ def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
     return held(
         "activated", activation(source.numbers()),
         f"activated = {written.formula.format(source.name)}", written.says, source.rows, how=how,
-        sources=(source,), reads="number",
+        sources=(source,), reads="number", kind="inner",
     )  # fmt: skip
 
 
@@ -189,5 +198,5 @@ def gated(gate: Stage, up: Stage, activation: Callable[[Tensor], Tensor]) -> Sta
         "gated", activation(gate.numbers()) * up.numbers(),
         f"gated = {written.formula.format(gate.name)} × {up.name}",
         f"{written.says} says how much of the other goes on.", gate.rows, how=how,
-        sources=(gate, up), reads="number",
+        sources=(gate, up), reads="number", kind="inner",
     )  # fmt: skip

@@ -55,7 +55,10 @@ class Stage:
     column)` tells one number's formula, `sources` are the stages that it reads, and `reads` is
     what of each of them: the "number" at its place, its "row", the "pair" of numbers half a row
     apart, or its number in a "head" that was joined with others. `chain` are the shapes through
-    which it came, the batch's axis with them. Stages with the same `step` belong together.
+    which it came, the batch's axis with them. Stages with the same `step` belong together. `kind`
+    is what a stage is, whatever it is called, where a view shows it in its own way: "table",
+    "embeddings", "positions", "input", "memory", "query", "key", "value", "scores", "scaled",
+    "masked", "weights", "context", "joined", "output", "inner", "fed", "sum" or "norm".
     """
 
     name: str
@@ -72,6 +75,7 @@ class Stage:
     reads: str = ""
     chain: tuple[tuple[int, ...], ...] = ()
     step: str = ""
+    kind: str = ""
 
     def numbers(self) -> Tensor:
         """All of them: (rows, columns), or (heads, rows, columns)."""
@@ -135,14 +139,21 @@ class Answer(NamedTuple):
 class Section:
     """Stages that belong together: a layer's attention, its feed-forward, the way to a word.
 
-    `layer` is the block of the model that they are of, from 0. `brief`: each stage is a whole
-    block, of which a line is enough.
+    `kind` is "vectors" (from text to vectors, or states), "attention", "cross-attention",
+    "feed-forward", "blocks" (each stage is a whole block, of which a line is enough) or "words";
+    `side` is "encoder" or "decoder" in a model that has both; `layer` is the block of the model
+    that the stages are of, from 0.
     """
 
     title: str
     stages: tuple[Stage, ...]
+    kind: str = "vectors"
+    side: str = ""
     layer: int | None = None
-    brief: bool = False
+
+    def of_kind(self, kind: str) -> Stage | None:
+        """The first stage of a kind; None without any."""
+        return next((stage for stage in self.stages if stage.kind == kind), None)
 
     def stage(self, name: str) -> Stage:
         """The stage of a name."""

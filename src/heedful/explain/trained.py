@@ -68,7 +68,7 @@ def explain_gpt(
         title=_title("a GPT", config),
         tokens=tuple(pieces(ids[0].tolist())),
         memory=(),
-        sections=(*sections, Section(title, tuple(end))),
+        sections=(*sections, Section(title, tuple(end), "words")),
         notes=(LEARNED, ORDERS[config.norm_order == "post"]),
         heads=config.heads,
         head=head,
@@ -124,7 +124,7 @@ def explain_bert(
         )
     else:
         end = masked_word_head(last, model.head)
-        sections.append(Section("From the last states to a word", tuple(end)))
+        sections.append(Section("From the last states to a word", tuple(end), "words"))
         found = [answer(end[-1], place, names) for place in places]
         if not found:
             word = "[MASK]" if mask is None else names[mask]
@@ -148,7 +148,8 @@ def explain_bert(
 
 def through(
     blocks: Sequence[nn.Module], seen: Mapping[nn.Module, Seen], source: Stage, layer: int,
-    name: str, rows: str, memory: Stage | None = None, scalars: ResidualScalars | None = None,
+    name: str, rows: str, memory: Stage | None = None, side: str = "",
+    scalars: ResidualScalars | None = None,
 ) -> list[Section]:  # fmt: skip
     """The sections of all blocks: one is opened, the others have a line each."""
     states = [seen[block].made for block in blocks]
@@ -160,7 +161,7 @@ def through(
             which = f"{name}s {first} to {end - 1}" if end - first > 1 else f"{name} {first}"
             stages = brief(name, first, states[first:end], read, rows)
             title = f"{which[0].upper()}{which[1:]} of {len(blocks)}"
-            found.append(Section(title, tuple(stages), brief=True))
+            found.append(Section(title, tuple(stages), "blocks", side))
 
     here = min(layer, len(blocks))
     others(0, here)
@@ -171,9 +172,10 @@ def through(
                            "", rows)  # fmt: skip
         if scalars is not None:
             arrives = _weighed(arrives, source, scalars, layer)
-            found.append(Section(f"What {name} {layer} reads", (arrives,), layer))
+            found.append(Section(f"What {name} {layer} reads", (arrives,), layer=layer))
         title = f"{name[0].upper()}{name[1:]} {layer} of {len(blocks)}"
-        found += opened(blocks[layer], seen, arrives, layer, title, memory)  # type: ignore[arg-type]
+        opening: Any = blocks[layer]
+        found += opened(opening, seen, arrives, layer, title, memory, side)
         others(layer + 1, len(blocks))
     return found
 
@@ -232,7 +234,7 @@ def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
             positions = looked_up("positions", where, "positions = table[place]", said,
                                   "tokens", int)  # fmt: skip
         sentence = "The vector of the token and that of its place, added."
-        found += [positions, added("input", [found[-1], positions], sentence, x + where)]
+        found += [positions, added("input", [found[-1], positions], sentence, x + where, "input")]
     return found
 
 
@@ -285,7 +287,7 @@ def _arrive_framed(
     made = seen[model.norm].made
     about = "Each token's vector brought to one size: what the first block reads."
     return [ids_stage(ids, "tokens"), embeddings, sides, positions, total,
-            normed("input", total, model.norm, made, about)]  # fmt: skip
+            normed("input", total, model.norm, made, about, kind="input")]  # fmt: skip
 
 
 def _check(layer: int, layers: int, head: int, heads: int) -> None:

@@ -134,7 +134,7 @@ def explain(
         title=f"{variant}: {kind.says}",
         tokens=tuple(tokens),
         memory=tuple(others),
-        sections=(Section(variant, tuple(stages)),),
+        sections=(Section(variant, tuple(stages), "attention"),),
         notes=_notes(table, width, seed),
         heads=number,
         head=head,
@@ -236,6 +236,7 @@ def _embed(
             ("The second text, which the first one looks at: each" if second else "Each")
             + f" token becomes a vector of {_numbers(width)}, the same wherever it stands.",
             rows,
+            kind=name,
         )
     ]
     if positions:
@@ -243,10 +244,11 @@ def _embed(
         where, total = (f"{name} {word}" if second else word for word in ("positions", "input"))
         found.append(
             held(where, sines, "sin and cos of place / 10000^(2i/width)",
-                 "Sines and cosines of each token's place, so that order is told.", rows)
+                 "Sines and cosines of each token's place, so that order is told.", rows,
+                 kind="positions")
         )  # fmt: skip
         sentence = "The vector of the token and that of its place, added."
-        found.append(added(total, list(found), sentence, x + sines))
+        found.append(added(total, list(found), sentence, x + sines, "input"))
     return found
 
 
@@ -294,6 +296,7 @@ def _tables(layer: nn.Module, width: int, sources: int) -> list[Stage]:
             "drawn from the seed.",
             "width",
             step="tables",
+            kind="table",
         )
         for name, table in zip(Heads._fields, heads, strict=True)
     ]

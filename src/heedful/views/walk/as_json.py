@@ -45,7 +45,7 @@ def as_data(found: Explanation, places: Sequence[int] | None = None) -> dict[str
         {
             "title": section.title,
             "layer": section.layer,
-            "brief": section.brief,
+            "brief": section.kind == "blocks",
             "steps": [stage.name for stage in section.stages],
         }
         for section in found.sections

@@ -59,7 +59,7 @@ class Followed(Page):
             self._print(self._matrices(stage)[0].lines(self.room, high=self._high(stage)))
         elif stage.columns in ("tokens", "memory"):
             self._pairs(stage)
-        elif stage.name == "context":
+        elif stage.kind == "context":
             self._sum(stage)
         elif stage.factors and stage.shape[-1] <= LARGEST:
             self._products(stage, range(stage.shape[-1]), Labels(()))
@@ -91,13 +91,13 @@ class Followed(Page):
         labels = Labels(self.explanation.labels(stage.columns))
         if stage.factors is not None:
             self._products(stage, keys, labels)
-        elif stage.name == "weights":
+        elif stage.kind == "weights":
             self._bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
             self.say("The longest bar is the largest weight.", "dim")
         else:
             self._changes(self.section.before(stage), stage, keys, labels)
         left = stage.shape[-1] - len(keys)
-        if left and stage.name == "weights":
+        if left and stage.kind == "weights":
             share = max(0.0, 1 - sum(self._numbers(stage, keys)))
             self.say(f"… and {left:,} others, with {share:.4f} of the weight together", "dim")
         elif left:

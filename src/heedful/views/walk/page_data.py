@@ -71,7 +71,9 @@ def about(found: Explanation) -> dict[str, Any]:
             {"place": one.place, "likeliest": [each._asdict() for each in one.likeliest]}
             for one in found.answers
         ],
-        "sections": [{"title": each.title, "brief": each.brief} for each in found.sections],
+        "sections": [
+            {"title": each.title, "brief": each.kind == "blocks"} for each in found.sections
+        ],
         "section": [order.get(id(stage)) for stage in _listed(found)],
     }
 
@@ -81,6 +83,7 @@ def described_stage(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
     places = {id(each): place for place, each in enumerate(stages)}
     return {
         "name": stage.name,
+        "kind": stage.kind,
         "shape": stage.shape,
         "formula": stage.formula,
         "sentence": stage.sentence,

@@ -63,17 +63,16 @@ def pictures(found: Explanation) -> Iterator[Picture]:
     """Figures of the walk, one for each group of steps, made as they are asked for."""
     before: Stage | None = None
     for section in found.sections:
-        names = [stage.name for stage in section.stages]
         about = _about(section, found)
-        if "weights" in names:
+        if section.kind.endswith("attention"):
             yield from _attention(found, section, before, about)
-        elif "fed" in names:
-            inside = [stage for stage in section.stages if stage.name in FED]
+        elif section.kind == "feed-forward":
+            inside = [stage for stage in section.stages if stage.kind == "inner"]
             yield _vectors(found, f"{_slug(section)}feed-forward", inside, about)
             yield from _residual(found, section, before, "fed", "feed-forward-residual")
-        elif names[-1] == "probabilities":
+        elif section.kind == "words":
             yield from _answers(found)
-        elif not section.brief:
+        elif section.kind == "vectors":
             alone = len(section.stages) == 1
             name = section.stages[0].name if alone else f"{_slug(section)}vectors"
             yield _vectors(found, name, _arriving(section), about)
@@ -86,8 +85,8 @@ def _attention(
     """The vectors that attend, their scores, their weights, what they find, and the sum."""
     scores, weights, context = (section.stage(name) for name in ("scores", "weights", "context"))
     slug, head = _slug(section), f", head {found.head}" if found.heads > 1 else ""
-    if section.stages[0].name == "embeddings":  # a layer alone, whose own vectors come first
-        arrives = [stage for stage in section.stages if stage.name in ARRIVES]
+    if section.stages[0].kind == "embeddings":  # a layer alone, whose own vectors come first
+        arrives = [stage for stage in section.stages if stage.kind in ARRIVES]
         yield _vectors(found, "vectors", arrives, "From text to vectors")
         before = arrives[-1]
     query, key = scores.factors or (scores, scores)
@@ -95,10 +94,9 @@ def _attention(
     if query is not key:
         yield _vectors(found, f"{slug}query-key-value", [query, key, value], about + head)
     rows, keys = found.labels(weights.rows), found.labels(weights.columns)
-    names = [stage.name for stage in section.stages]
     last = section.before(weights)
-    shown = section.stage("scaled") if "scaled" in names else scores
-    if last.name == "masked":
+    shown = section.of_kind("scaled") or scores
+    if last.kind == "masked":
         figure = plots.scores(
             _of_head(found, shown), _of_head(found, last), rows, key_tokens=keys,
             title=f"{about}{head}: scores",
@@ -115,20 +113,18 @@ def _attention(
             allowed=_of_head(found, last).isfinite(), title=f"{about}: where each token looks",
         ),
     )  # fmt: skip
-    after = section.stages[names.index("context") :]
-    chosen = [stage for stage in after if stage.rows != "width"]
-    found_stages = [stage for stage in chosen if not stage.name.startswith(("sum", "normed"))]
-    yield _vectors(found, f"{slug}context", found_stages, about + head)
-    gave = "projected" if "projected" in names else "output"
-    yield from _residual(found, section, before, gave, "residual")
+    after = section.stages[section.stages.index(context) :]
+    made = [stage for stage in after if stage.kind in ("context", "joined", "output")]
+    yield _vectors(found, f"{slug}context", made, about + head)
+    yield from _residual(found, section, before, "output", "residual")
 
 
 def _residual(
-    found: Explanation, section: Section, before: Stage | None, name: str, file: str
+    found: Explanation, section: Section, before: Stage | None, kind: str, file: str
 ) -> Iterator[Picture]:
     """What came, what the layer gave, their sum, and the norm after it."""
-    names = [stage.name for stage in section.stages]
-    after = section.stages[names.index(name) :] if name in names else ()
+    made = section.of_kind(kind)
+    after = () if made is None else section.stages[section.stages.index(made) :]
     if before is not None and len(after) > 1:
         about = f"{_about(section, found)}: the residual sum"
         yield _vectors(found, f"{_slug(section)}{file}", [before, *after], about)
@@ -137,11 +133,10 @@ def _residual(
 def _arriving(section: Section) -> list[Stage]:
     """The vectors of a section; without the norm of a sum, whose scale is another."""
     shown = [stage for stage in section.stages if stage.columns == "width"]
-    return shown[:-1] if any(stage.name == "sum" for stage in shown) else shown
+    return shown[:-1] if any(stage.kind == "sum" for stage in shown) else shown
 
 
-FED = ("inner", "gate", "up", "activated", "gated")
-ARRIVES = ("embeddings", "positions", "input", "memory", "memory positions", "memory input")
+ARRIVES = ("embeddings", "positions", "input", "memory")
 
 
 def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str) -> Picture:
@@ -188,12 +183,6 @@ def _about(section: Section, found: Explanation) -> str:
 
 def _slug(section: Section) -> str:
     """What tells a section's files from those of others."""
-    title = section.title.casefold()
-    side = next((side for side in ("encoder", "decoder") if title.startswith(side)), "")
-    if title.startswith("the source"):
-        side = "encoder"
-    elif title.startswith("what is written"):
-        side = "decoder"
+    side = f"{section.side}-" if section.side else ""
     layer = "" if section.layer is None else f"block-{section.layer}-"
-    cross = "cross-" if "cross-attention" in title else ""
-    return (f"{side}-" if side else "") + layer + cross
+    return side + layer + ("cross-" if section.kind == "cross-attention" else "")

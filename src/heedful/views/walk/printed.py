@@ -55,7 +55,7 @@ def together(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
 
 def asks(stage: Stage) -> bool:
     """Whether a stage has a row for the token that is followed, which keys and values have not."""
-    return stage.rows == "tokens" and stage.name.split()[-1] not in ("key", "value")
+    return stage.rows == "tokens" and stage.kind not in ("key", "value")
 
 
 class Page:
@@ -167,13 +167,13 @@ class Page:
             ids = dict(zip(places, stage.part(places, [0])[:, 0].tolist(), strict=True))
             query = self.query if stage.rows == "tokens" else None
             self._tokens(self.explanation.labels(stage.rows), query, ids)
-        elif self.section.brief:
+        elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             said = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
             number = f"{next(self._number):>2} "
             for i, line in enumerate(self._wrapped(said, self.room)):
                 self._line(Text.assemble((number if not i else "   ", "dim"), line), 0)
-        return stage.columns == "id" or self.section.brief
+        return stage.columns == "id" or self.section.kind == "blocks"
 
     def _in_short(self, answer: Answer) -> Text:
         """A place, its token, and the three likeliest."""
@@ -187,7 +187,7 @@ class Page:
 
     def _high(self, stage: Stage) -> int:
         """How many rows are shown at the most."""
-        if not self.whole_model or stage.name == "weights":
+        if not self.whole_model or stage.kind == "weights":
             return WHOLE
         return TABLE if stage.rows == "width" else ROWS
 
@@ -240,7 +240,7 @@ class Page:
         said += [
             Text(sentence) for sentence in dict.fromkeys(s.sentence for s in stages) if sentence
         ]
-        if self.coloured and stages[0].name == "weights" and self.query is None:
+        if self.coloured and stages[0].kind == "weights" and self.query is None:
             said.append(Text("The brighter, the more.", "dim"))
         return [line for text in said for line in self._wrapped(text, room)]
 
@@ -271,7 +271,7 @@ class Page:
         """The matrix of the chosen head; of a single layer's weights, those of other heads too."""
         found = self.explanation
         others = [head for head in range(found.heads) if head != found.head]
-        several = stage.name == "weights" and others and not self.whole_model
+        several = stage.kind == "weights" and others and not self.whole_model
         return [
             Matrix(
                 (stage.shape[-2], stage.shape[-1]),
@@ -279,7 +279,7 @@ class Page:
                 Labels(found.labels(stage.columns)),
                 partial(self._part, stage, head=head),
                 title=stage.name if titled else f"head {head}" if several else "",
-                heat=self.coloured and stage.name == "weights",
+                heat=self.coloured and stage.kind == "weights",
             )
             for head in [found.head, *(others if several else ())]
         ]

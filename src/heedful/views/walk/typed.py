@@ -83,7 +83,7 @@ def _numbers(stage: Stage, variant: str, options: dict[str, Any]) -> dict[str, A
     found: dict[str, Any] = {}
     if stage.rows == "width":
         found["numbers"] = stage.numbers().tolist()
-    if stage.name.endswith("positions"):
+    if stage.kind == "positions":
         longest = _of((MOST, MOST), variant, options)
         found["numbers"] = longest.stage(stage.name).numbers().tolist()
     if stage.how is not None:

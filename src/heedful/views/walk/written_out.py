@@ -25,12 +25,12 @@ class WrittenOut:
 
         Of the vocabulary it is the likeliest token of the last answer.
         """
-        is_weights = stage.name == "weights"
+        is_weights = stage.kind == "weights"
         if stage.rows == "width" or not (stage.factors or stage.how or is_weights):
             return []
         found = self.explanation
         column = 0
-        if stage.name == "joined":  # the head whose context was shown has its numbers here
+        if stage.kind == "joined":  # the head whose context was shown has its numbers here
             column = found.head * stage.shape[-1] // found.heads
         if stage.columns == "vocabulary":
             answer = found.answers[-1] if found.answers else found.answer(row)

@@ -23,8 +23,8 @@ export function sum(cell) {
 /** @param {Cell} cell @returns {Part[]} */
 function parts({ stage, head, row, column }) {
   if (stage.factors.length) return products(stage, head, row, column);
-  if (stage.name === "weights" && stage.sources.length) return shares(stage, head, row, column);
-  if (stage.name === "masked" && stage.sources.length) return hidden(stage, head, row, column);
+  if (stage.kind === "weights" && stage.sources.length) return shares(stage, head, row, column);
+  if (stage.kind === "masked" && stage.sources.length) return hidden(stage, head, row, column);
   const made = stage.how(head, row, column);
   return made ? filled(made) : [];
 }

@@ -64,7 +64,7 @@ function numbers(one, frame, { tokens, memory }, all) {
     (/** @type {number} */ at) => all[at],
   );
   const own = one.axes[0] === "memory" ? memory : tokens;
-  if (one.name.endsWith("positions")) return [one.numbers.slice(0, own.length)];
+  if (one.kind === "positions") return [one.numbers.slice(0, own.length)];
   if (one.numbers) return one.shape.length > 2 ? one.numbers : [one.numbers];
   if (!first) return [own.map((word) => vector(word, frame.width, frame.seed, frame.printed))];
   const heads = Math.max(first.length, second?.length ?? 1);
@@ -74,18 +74,18 @@ function numbers(one, frame, { tokens, memory }, all) {
     part[part.length > 1 ? head : 0];
   if (one.factors.length)
     return each((h) => product(of(first, h), pairs(one) ? turned(of(second, h)) : of(second, h)));
-  if (one.name === "scaled")
+  if (one.kind === "scaled")
     return first.map((part) => part.map((row) => row.map((x) => x / root(frame))));
-  if (one.name === "masked")
+  if (one.kind === "masked")
     return first.map((part) => part.map((row, n) => row.map((x, m) => (m <= n ? x : -Infinity))));
-  if (one.name === "weights") return first.map((part) => part.map(softmax));
+  if (one.kind === "weights") return first.map((part) => part.map(softmax));
   if (one.reads === "head") return [first[0].map((_, n) => first.flatMap((part) => part[n]))];
   return each((h) => of(first, h).map((row, n) => row.map((x, d) => x + of(second, h)[n][d])));
 }
 
 /** The root of the width of a key, by which scores are divided. @param {any} frame */
 const root = (frame) =>
-  Math.sqrt(frame.stages.find((/** @type {any} */ one) => one.name === "key").shape.at(-1));
+  Math.sqrt(frame.stages.find((/** @type {any} */ one) => one.kind === "key").shape.at(-1));
 
 /** @param {any} one @param {any} frame @param {Heads} mine @param {Heads[]} all @param {Texts} texts @returns {Stage} */
 function stage(one, frame, mine, all, { tokens, memory }) {
@@ -121,7 +121,7 @@ function stage(one, frame, mine, all, { tokens, memory }) {
       const values = read.map((/** @type {Heads} */ part) => own(part, head)[row][column]);
       return {
         text: one.text,
-        numbers: one.name === "scaled" ? [values[0], root(frame)] : values,
+        numbers: one.kind === "scaled" ? [values[0], root(frame)] : values,
         whole: [],
       };
     },

@@ -12,6 +12,7 @@
  * @typedef {object} Stage
  * @property {string} name
  * @property {number[]} shape rows and columns, before them the heads where it has some
+ * @property {string} kind what it is, whatever it is called: "weights", "masked", "key", …
  * @property {string} formula
  * @property {string} sentence
  * @property {[Axis, Axis]} axes what stands along rows and columns
