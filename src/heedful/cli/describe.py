@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.options import check_model, json_option, pickle_option, revision_option
+from heedful.cli.options import check_model, json_option, opening_options
 from heedful.errors import ArgumentError
 from heedful.files import check_free
 
@@ -39,16 +39,14 @@ Examples:
     "--block", is_flag=True, help="Draw one block alone, each step of its attention in it."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the picture that is there.")
-@revision_option
-@pickle_option
+@opening_options("revision", "allow_pickle")
 @json_option
 def describe(
     model: Path,
     out: Path | None,
     block: bool,
     overwrite: bool,
-    revision: str | None,
-    allow_pickle: bool,
+    opening: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Show what MODEL is: its settings, its parameters by part, and the shapes of a batch.
@@ -60,9 +58,9 @@ def describe(
     if out is None and (block or overwrite):
         name = "block" if block else "overwrite"
         raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
-    check_model(model, revision, allow_pickle)
+    check_model(model, opening)
     _check_free(out, overwrite)
-    told, shape = _told(model, revision, allow_pickle)
+    told, shape = _told(model, opening)
     if out is not None:
         _draw(model, told, shape, out, block)
     if as_json:
@@ -74,16 +72,14 @@ def describe(
     _show(told, model, out)
 
 
-def _told(
-    source: Path, revision: str | None, allow_pickle: bool
-) -> tuple[Description, nn.Module | None]:
+def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module | None]:
     """What a model is, and the model without its weights, where it is one of ours."""
     from heedful.models import describe as told_of
     from heedful.models import describe_files, model_directory, model_shape
     from heedful.models.huggingface.checkpoints import foreign_name
 
-    directory = model_directory(source, revision=revision, allow_pickle=allow_pickle)
-    foreign = foreign_name(directory)
+    directory = model_directory(source, **opening)
+    foreign, allow_pickle = foreign_name(directory), opening["allow_pickle"]
     if foreign is not None:
         return describe_files(directory, foreign, allow_pickle=allow_pickle), None
     shape = model_shape(directory, allow_pickle=allow_pickle)

@@ -11,10 +11,8 @@ import click
 
 from heedful.cli.options import (
     check_model,
-    checkpoint_option,
     json_option,
-    pickle_option,
-    revision_option,
+    opening_options,
 )
 from heedful.errors import ArgumentError, TextError
 from heedful.files import check_free
@@ -77,9 +75,7 @@ class Found(NamedTuple):
     "relation makes parallel arrows.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a picture that is there.")
-@checkpoint_option
-@revision_option
-@pickle_option
+@opening_options("checkpoint", "revision", "allow_pickle")
 @json_option
 def embed(
     source: Path | None,
@@ -92,9 +88,7 @@ def embed(
     chosen: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
     overwrite: bool,
-    checkpoint: str,
-    revision: str | None,
-    allow_pickle: bool,
+    opening: dict[str, Any],
     as_json: bool,
 ) -> None:
     """How alike words are, by the vectors of SOURCE.
@@ -111,7 +105,7 @@ def embed(
         raise click.UsageError("--pair goes with --picture.")
     if picture:
         check_free(picture, overwrite)
-    vectors = _vectors(source, checkpoint, revision, allow_pickle)
+    vectors = _vectors(source, opening)
     found = _find(vectors, between, similar, given, keep_given, count)
     if picture:
         arrows = [(vectors.row(a), vectors.row(b)) for a, b in pairs]
@@ -123,9 +117,7 @@ def embed(
         _show(vectors, found, picture, everything)
 
 
-def _vectors(
-    source: Path | None, checkpoint: str, revision: str | None, allow_pickle: bool
-) -> WordVectors:
+def _vectors(source: Path | None, opening: dict[str, Any]) -> WordVectors:
     from heedful.text.examples import FAMILY
     from heedful.text.vectors import WordVectors, read_vectors
 
@@ -133,17 +125,10 @@ def _vectors(
         return WordVectors(list(FAMILY), list(FAMILY.values()))
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
-    check_model(source, revision, allow_pickle)
+    check_model(source, opening)
     from heedful.opened import open_ours
 
-    opened = open_ours(
-        source,
-        checkpoint=checkpoint,
-        device="cpu",
-        revision=revision,
-        allow_pickle=allow_pickle,
-    )
-    return opened.vectors()
+    return open_ours(source, device="cpu", **opening).vectors()
 
 
 def _find(

@@ -13,13 +13,10 @@ from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     check_model,
     check_place,
-    checkpoint_option,
-    device_option,
     file_option,
     json_option,
-    pickle_option,
+    opening_options,
     read_text,
-    revision_option,
     second_option,
 )
 from heedful.errors import ArgumentError
@@ -31,8 +28,7 @@ if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from heedful.text import Tokenizer
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
-OPENING = ("checkpoint", "revision", "allow_pickle", "device")
-MODEL_OPTIONS = ("layer", "second", "target", *OPENING)
+MODEL_OPTIONS = ("layer", "second", "target")
 EXAMPLE = """\b
 Examples:
   heedful explain "Your journey starts with one step"
@@ -104,10 +100,7 @@ Examples:
 @click.option(
     "--overwrite", is_flag=True, help="Replace the file, or pictures, that are there already."
 )
-@checkpoint_option
-@revision_option
-@pickle_option
-@device_option
+@opening_options()
 @json_option
 def explain(
     text: str | None,
@@ -121,6 +114,7 @@ def explain(
     html: Path | None,
     overwrite: bool,
     as_json: bool,
+    opening: dict[str, Any],
     **options: Any,
 ) -> None:
     """Show every step of attention on TEXT, with its numbers.
@@ -135,12 +129,12 @@ def explain(
         from heedful.text.examples import SECOND
 
         given.setdefault("memory", SECOND)
-    _check_usage(model, cut, given, of_model)
+    _check_usage(model, cut, given, {**of_model, **opening})
     if html is not None:
         _check_page(html, overwrite, query, pictures, as_json)
     words = _example(text, file, model, html) or read_text(text, file)
     if model is not None:
-        explanation = _of_model(model, words, cut, head, of_model)
+        explanation = _of_model(model, words, cut, head, of_model, opening)
     else:
         from heedful.explain import explain as explain_text
 
@@ -172,7 +166,7 @@ def _check_usage(
     if model is None and cut:
         raise click.UsageError("--cut is for --model; a variant reads a text of any length.")
     for name in ("second", "target", "revision"):
-        if model is None and name in of_model:
+        if model is None and of_model.get(name) is not None:
             raise click.UsageError(f"--{name} is for --model.")
     if variant == "cross" and "memory" not in given:
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
@@ -218,13 +212,14 @@ def _write_page(
 
 
 def _of_model(
-    directory: Path, text: str, cut: bool, head: int, options: dict[str, Any]
-) -> Explanation:
-    check_model(directory, options.get("revision"), bool(options.get("allow_pickle")))
+    directory: Path, text: str, cut: bool, head: int, options: dict[str, Any],
+    opening: dict[str, Any],
+) -> Explanation:  # fmt: skip
+    check_model(directory, opening)
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
     from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
 
-    opened = open_ours(directory, **{name: options[name] for name in OPENING if name in options})
+    opened = open_ours(directory, **opening)
     second, target = options.get("second"), options.get("target")
     where: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
     if target is not None and not isinstance(opened, OpenedSeq2Seq):

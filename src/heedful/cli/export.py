@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from heedful.cli.options import check_model, checkpoint_option, pickle_option, revision_option
+from heedful.cli.options import check_model, fetching, opening_options
 from heedful.errors import SaveError
 
 EXAMPLE = """\b
@@ -27,16 +27,12 @@ Examples:
     help="The directory to write, which holds no model yet.",
 )
 @click.option("--tokenizer/--no-tokenizer", "with_tokenizer", default=True, help="Write it too.")
-@checkpoint_option
-@revision_option
-@pickle_option
+@opening_options("checkpoint", "revision", "allow_pickle")
 def export(
     run: Path,
     directory: Path,
     with_tokenizer: bool,
-    checkpoint: str,
-    revision: str | None,
-    allow_pickle: bool,
+    opening: dict[str, Any],
 ) -> None:
     """Write the model RUN for transformers: the same logits, tokenizer included.
 
@@ -50,12 +46,13 @@ def export(
             expected="a directory without one",
             remedy="choose another --to",
         )
-    check_model(run, revision, allow_pickle)
+    check_model(run, opening)
     from heedful.models import equal_of, export_model, load_model, model_directory
     from heedful.opened import check_tokenizer
     from heedful.text import check_exportable, export_tokenizer, load_tokenizer
 
-    source = model_directory(run, revision=revision, allow_pickle=allow_pickle)
+    source = model_directory(run, **fetching(opening))
+    allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
     equal_of(model)  # whatever cannot be is refused before anything is written
     if with_tokenizer:

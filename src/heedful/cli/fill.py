@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     check_model,
-    checkpoint_option,
-    device_option,
     file_option,
     json_option,
-    pickle_option,
+    opening_options,
     read_text,
-    revision_option,
     second_option,
 )
 
@@ -38,10 +36,7 @@ Examples:
     "--count", type=click.IntRange(1), default=5, show_default=True, help="Words for each [MASK]."
 )
 @json_option
-@checkpoint_option
-@revision_option
-@pickle_option
-@device_option
+@opening_options()
 def fill(
     model: Path,
     text: str | None,
@@ -50,29 +45,19 @@ def fill(
     cut: bool,
     count: int,
     as_json: bool,
-    checkpoint: str,
-    revision: str | None,
-    allow_pickle: bool,
-    device: str,
+    opening: dict[str, Any],
 ) -> None:
     """Show the likeliest words for each [MASK] in TEXT.
 
     MODEL is a BERT: its directory, in Hugging Face format or our own, or its hub name.
     """
     text = read_text(text, file)
-    check_model(model, revision, allow_pickle)
+    check_model(model, opening)
     from heedful.fill import fill_texts
     from heedful.opened import OpenedBert, open_as
     from heedful.views.terminal import console, table
 
-    opened = open_as(
-        OpenedBert,
-        model,
-        checkpoint=checkpoint,
-        device=device,
-        revision=revision,
-        allow_pickle=allow_pickle,
-    )
+    opened = open_as(OpenedBert, model, **opening)
     with cuts_told():
         inputs = opened.inputs(text, second, cut=cut)
     texts = [text] if second is None else [text, second]

@@ -12,14 +12,11 @@ from heedful.cli.options import (
     MOST,
     SectionedCommand,
     check_model,
-    checkpoint_option,
-    device_option,
     file_option,
     given,
     json_option,
-    pickle_option,
+    opening_options,
     read_text,
-    revision_option,
     settings_of,
 )
 from heedful.configuration import LARGEST
@@ -59,10 +56,7 @@ Examples:
     metavar="K",
     help="Do not continue: show the K likeliest next tokens at each position of the prompt.",
 )
-@checkpoint_option
-@revision_option
-@pickle_option
-@device_option
+@opening_options()
 @json_option
 @settings_of("Sampling", Sampling())
 def generate(
@@ -76,10 +70,7 @@ def generate(
     seed: int | None,
     cache: bool,
     probabilities: int | None,
-    checkpoint: str,
-    revision: str | None,
-    allow_pickle: bool,
-    device: str,
+    opening: dict[str, Any],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -98,19 +89,12 @@ def generate(
         if changes.get("temperature"):
             raise click.UsageError("--greedy is --temperature 0; give one of the two.")
         changes["temperature"] = 0.0
-    check_model(run, revision, allow_pickle)
+    check_model(run, opening)
     from heedful.generate import TextStream, beginning
     from heedful.generate import generate as continuations
     from heedful.opened import OpenedGPT, open_as
 
-    opened = open_as(
-        OpenedGPT,
-        run,
-        checkpoint=checkpoint,
-        device=device,
-        revision=revision,
-        allow_pickle=allow_pickle,
-    )
+    opened = open_as(OpenedGPT, run, **opening)
     ids = beginning(opened.tokenizer) if from_nothing else opened.ids(text)[0].tolist()
     if probabilities:
         _show_probabilities(opened, ids, probabilities, as_json)

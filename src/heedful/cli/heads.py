@@ -15,14 +15,11 @@ from heedful.cli.options import (
     check_model,
     check_model_verified,
     check_no_text,
-    checkpoint_option,
-    device_option,
     file_option,
     is_recording,
     json_option,
-    pickle_option,
+    opening_options,
     read_text,
-    revision_option,
     second_option,
     verify_option,
 )
@@ -134,10 +131,7 @@ class Sort(click.Choice):
 @segments_option
 @over_heads_option
 @verify_option
-@checkpoint_option
-@device_option
-@revision_option
-@pickle_option
+@opening_options()
 @json_option
 def heads(
     source: Path,
@@ -155,10 +149,7 @@ def heads(
     segments: Given | None,
     over_heads: bool,
     verify: bool,
-    checkpoint: str,
-    device: str,
-    revision: str | None,
-    allow_pickle: bool,
+    opening: dict[str, Any],
     as_json: bool,
 ) -> int:
     """List every head, as layer.head, with its scores and its kind.
@@ -168,12 +159,6 @@ def heads(
     """
     of_texts.check_usage(click.get_current_context().params)
     asked = Asked(sort, count, evidence, over_heads, as_json)
-    opening: dict[str, Any] = {
-        "checkpoint": checkpoint,
-        "device": device,
-        "revision": revision,
-        "allow_pickle": allow_pickle,
-    }
     if texts:
         check_usage(segments, False, sort, over_heads)
         return _over_texts(source, of_texts.Chosen(texts, include, context_length), asked, opening)
@@ -187,7 +172,7 @@ def heads(
     else:
         words = read_text(text, file)
         of_texts.hint_at_folder(text)
-        check_model(source, revision, allow_pickle)
+        check_model(source, opening)
         from heedful.cli.record import record_text
         from heedful.opened import open_model
 
@@ -214,7 +199,7 @@ def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dic
     if here.is_first:  # which tells what is missing for all
         with here.telling():
             texts.check()
-            check_model(source, opening["revision"], opening["allow_pickle"])
+            check_model(source, opening)
     from heedful.device import choose_device
     from heedful.opened import open_model
     from heedful.views.heads import Row

@@ -17,14 +17,11 @@ from heedful.cli.options import (
     check_model_verified,
     check_no_text,
     check_place,
-    checkpoint_option,
-    device_option,
     file_option,
     is_recording,
-    pickle_option,
+    opening_options,
     program,
     read_text,
-    revision_option,
     second_option,
     verify_option,
 )
@@ -79,10 +76,7 @@ NOTHING = (
 )
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
 @verify_option
-@checkpoint_option
-@device_option
-@revision_option
-@pickle_option
+@opening_options()
 def look(
     source: tuple[str, ...],
     file: Path | None,
@@ -99,7 +93,7 @@ def look(
     port: int,
     no_browser: bool,
     verify: bool,
-    **opening: Any,
+    opening: dict[str, Any],
 ) -> None:
     """Look at recordings, or at what a model does with a text, in a browser.
 
@@ -243,7 +237,7 @@ def _check_one_model(asked: _Asked) -> None:
 def _opened(asked: _Asked) -> Any:
     """The model."""
     path, opening = Path(asked.source[0]), asked.opening
-    check_model(path, opening["revision"], opening["allow_pickle"])
+    check_model(path, opening)
     from heedful.opened import open_model
 
     return open_model(path, **opening)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shlex
 import shutil
 import sys
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,20 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
-def check_model(path: Path, revision: str | None = None, allow_pickle: bool = False) -> None:
-    """Refuse a model that is not there, before torch is imported, which takes seconds."""
+def check_model(path: Path, opening: Mapping[str, Any]) -> None:
+    """Refuse a model that is not there, before torch is imported, which takes seconds.
+
+    `opening` are the values of `opening_options`.
+    """
     from heedful.files.belonging import read_config
     from heedful.models import model_directory
 
-    read_config(model_directory(path, revision=revision, allow_pickle=allow_pickle))
+    read_config(model_directory(path, **fetching(opening)))
+
+
+def fetching(opening: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options by which a model is opened that say how its files are fetched."""
+    return {name: opening[name] for name in ("revision", "allow_pickle") if name in opening}
 
 
 def program() -> str:
@@ -220,6 +229,34 @@ pickle_option = click.option(
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
 )
+OPENING = {
+    "checkpoint": checkpoint_option,
+    "revision": revision_option,
+    "allow_pickle": pickle_option,
+    "device": device_option,
+}
+
+
+def opening_options(*names: str) -> Decorator:
+    """The options by which a model is opened, all or some; the command gets them as `opening`.
+
+    These are the keywords of `heedful.open`.
+    """
+    chosen = names or tuple(OPENING)
+
+    def add(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def command(**given: Any) -> Any:
+            opening = {name: given.pop(name) for name in chosen}
+            return function(**given, opening=opening)
+
+        for name in reversed(chosen):
+            OPENING[name](command)
+        return command
+
+    return add
+
+
 verify_option = click.option(
     "--verify",
     is_flag=True,

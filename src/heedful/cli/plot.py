@@ -16,13 +16,11 @@ from heedful.cli.options import (
     check_model,
     check_model_verified,
     check_no_text,
-    checkpoint_option,
-    device_option,
+    fetching,
     file_option,
     is_recording,
-    pickle_option,
+    opening_options,
     read_text,
-    revision_option,
     second_option,
     verify_option,
 )
@@ -132,10 +130,7 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
 )
 @click.option("--overwrite", is_flag=True, help="Replace pictures that are there.")
 @verify_option
-@checkpoint_option
-@revision_option
-@pickle_option
-@device_option
+@opening_options()
 def plot(
     source: Path,
     text: str | None,
@@ -158,10 +153,7 @@ def plot(
     out: Path | None,
     overwrite: bool,
     verify: bool,
-    checkpoint: str,
-    revision: str | None,
-    allow_pickle: bool,
-    device: str,
+    opening: dict[str, Any],
 ) -> None:
     """Draw where the heads of SOURCE look: rows are queries, columns keys.
 
@@ -185,19 +177,14 @@ def plot(
 
         recording = load(source)  # what is none is told before what is in the way
     else:
-        check_model(source, revision, allow_pickle)
+        check_model(source, opening)
     places = places_for(source, kinds, suffix, out, overwrite)
-    model: dict[str, Any] = {
-        "checkpoint": checkpoint,
-        "revision": revision,
-        "allow_pickle": allow_pickle,
-    }
     figures: dict[str, Any] = {}
     if set(OF_TEXT) & {*kinds}:
         if not has_recording:
             words = read_text(text, file)
             chosen = {"layers": layers, "heads": heads, "verify": verify}
-            recording = _recorded(source, words, second, cut, chosen, device=device, **model)
+            recording = _recorded(source, words, second, cut, chosen, opening)
         calls = sequences.part_of(recording, sequence or 0, part)
         only_these = (layers, heads, attention, pass_index)
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
@@ -206,7 +193,9 @@ def plot(
     if "positions" in kinds:
         from heedful.opened import positions_of
 
-        figures["positions"] = positions_figure(positions_of(source, **model), title)
+        checkpoint = opening["checkpoint"]
+        table = positions_of(source, checkpoint=checkpoint, **fetching(opening))
+        figures["positions"] = positions_figure(table, title)
     for kind, figure in figures.items():
         click.echo(_saved(figure, places.of(kind)))
     if "loss" in kinds:
@@ -256,13 +245,13 @@ def _recorded(
     second: str | None,
     cut: bool,
     chosen: dict[str, Any],
-    **model: Any,
+    opening: dict[str, Any],
 ) -> Recording:
     """The chosen layers and heads of a model on a text, verified or not."""
     from heedful.cli.record import record_text
     from heedful.opened import open_model
 
-    return record_text(open_model(source, **model), words, second, cut, **chosen)
+    return record_text(open_model(source, **opening), words, second, cut, **chosen)
 
 
 def _of_text(

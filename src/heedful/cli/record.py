@@ -17,13 +17,10 @@ from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
     Numbers,
     check_model,
-    checkpoint_option,
-    device_option,
     file_option,
     json_option,
-    pickle_option,
+    opening_options,
     program,
-    revision_option,
     second_option,
     verify_option,
 )
@@ -68,10 +65,7 @@ Architectures that are not ours need the transformers library: pip install 'tran
     help="Memory to take; what is past it waits in temporary files.",
 )
 @verify_option
-@checkpoint_option
-@device_option
-@revision_option
-@pickle_option
+@opening_options()
 @json_option
 def record(
     model: Path,
@@ -86,10 +80,7 @@ def record(
     values: bool,
     budget: float | None,
     verify: bool,
-    checkpoint: str,
-    device: str,
-    revision: str | None,
-    allow_pickle: bool,
+    opening: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Record what MODEL attends to on TEXT: the causes of every map, in one file.
@@ -101,14 +92,12 @@ def record(
     """
     words = text_beside(image, text, file, second)
     _check_place(out)
-    check_model(model, revision, allow_pickle)
+    check_model(model, opening)
     from heedful.cli import proofs
     from heedful.opened import open_model
     from heedful.views.terminal import console, facts
 
-    opened = open_model(
-        model, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
-    )
+    opened = open_model(model, **opening)
     options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget),
                "verify": verify}  # fmt: skip
     if image is not None:

@@ -12,11 +12,10 @@ from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     SectionedCommand,
     check_model,
-    checkpoint_option,
-    device_option,
     file_option,
     given,
     json_option,
+    opening_options,
     read_text,
     settings_of,
 )
@@ -43,8 +42,7 @@ Examples:
 @file_option
 @cut_option
 @click.option("--all", "every", is_flag=True, help="Show all targets found, with their scores.")
-@checkpoint_option
-@device_option
+@opening_options("checkpoint", "device")
 @json_option
 @settings_of("Search", Search())
 def translate(
@@ -53,8 +51,7 @@ def translate(
     file: Path | None,
     cut: bool,
     every: bool,
-    checkpoint: str,
-    device: str,
+    opening: dict[str, Any],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -64,11 +61,11 @@ def translate(
     """
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
-    check_model(run)
+    check_model(run, opening)
     from heedful.opened import OpenedSeq2Seq, open_as
     from heedful.translate import translate as translations
 
-    opened = open_as(OpenedSeq2Seq, run, checkpoint=checkpoint, device=device)
+    opened = open_as(OpenedSeq2Seq, run, **opening)
     with cuts_told():
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
