@@ -16,7 +16,6 @@ from heedful.layers import choices
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
-OPS = SOURCE / "ops" / "__init__.py"
 FLOORS = {
     "errors": 0,
     "lazy": 0,
@@ -169,33 +168,6 @@ def test_no_two_modules_import_each_other():
     assert not left, f"in a circle: {sorted(left)}"
 
 
-def test_a_query_goes_through_its_files_in_the_order_in_which_they_are_listed():
-    """Each imports only those that `ops/__init__.py` lists after it."""
-    known = {name_of(path) for path in modules()}
-    listed = re.findall(r"^\d\..*", ast.get_docstring(ast.parse(OPS.read_text("utf-8"))), re.M)
-    way = [f"heedful.ops.{name}" for name in re.findall(r"`(\w+)\.py`", "".join(listed))]
-    assert len(way) > 5
-    for place, name in enumerate(way):
-        path = OPS.parent / f"{name.split('.')[-1]}.py"
-        inside = {one for one in imported_modules(path, known) if one.startswith("heedful.ops.")}
-        assert inside <= {*way[place + 1 :]}, name
-
-
-def test_contributing_shows_the_floors_as_they_are():
-    of_all, of_recorder = (ROOT / "CONTRIBUTING.md").read_text().split("Inside `recorder/`")
-    assert floors_in(of_all) == FLOORS
-    assert floors_in(of_recorder) == {name: floor + 1 for name, floor in STORIES.items()}
-
-
-def floors_in(text):
-    """Rooms with their floors, of a table."""
-    return {
-        name.removesuffix("/").removesuffix(".py"): int(floor)
-        for floor, rooms in re.findall(r"^\| (\d) \| (.*?) \|", text, re.M)
-        for name in re.findall(r"`(.*?)`", rooms)
-    }
-
-
 def test_a_floor_that_is_broken_would_be_seen(tmp_path):
     path = tmp_path / "masks.py"
     path.write_text("def f():\n    from heedful.models import GPT\n    import heedful.views.walk\n")
@@ -226,19 +198,11 @@ FORBIDDEN = ("matplotlib", "starlette", "uvicorn", "huggingface_hub", "transform
              "tiktoken", "rich", "click", "requests", "IPython", "anywidget")  # fmt: skip
 
 
-def test_an_import_brings_no_pictures_web_or_hub_and_little_time():
-    """In a fresh process. What the import costs is measured against its limit, not compared."""
-    program = (
-        "import sys, time, torch\n"
-        "began = time.process_time()\n"
-        "import heedful\n"
-        "took = time.process_time() - began\n"
-        f"print([name for name in {FORBIDDEN!r} if name in sys.modules], took < 0.3)"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert output.stdout.strip() == "[] True"
+def test_an_import_brings_no_pictures_web_or_hub():
+    program = f"import sys, heedful; print([n for n in {FORBIDDEN!r} if n in sys.modules])"
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[]"
 
 
 HEAVY = ("torch", "numpy", "matplotlib", "tiktoken", "tokenizers", "transformers", "rich")
