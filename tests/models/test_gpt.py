@@ -233,7 +233,6 @@ def test_names_that_do_not_exist_are_refused_with_the_nearest():
         GPTConfig.from_dict({"width": 12})
 
 
-
 def test_wrong_ids_are_refused():
     model = tiny()
     with pytest.raises(ArgumentError, match="context of 11"):

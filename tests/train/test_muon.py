@@ -11,9 +11,9 @@ from torch import nn
 from heedful.layers import GatedFeedForward
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.train import TrainSettings, muon
-from heedful.train.initial import begin_with
 from heedful.train.muon import COEFFICIENTS, Muon, matrices_of, orthogonal
 from heedful.train.optimizers import groups_of, make_optimizer, set_rates
+from heedful.train.run import begin_with_zeros
 
 SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
 
@@ -95,7 +95,7 @@ def test_matrices_that_wait_for_their_turn_go_where_all_at_once_would(most, monk
     settings = TrainSettings(optimizer="muon")
     make_optimizer(together, settings).step()
     sizes, orthogonal = [], muon.orthogonal
-    monkeypatch.setattr(muon, "at_once", lambda processes: most)
+    monkeypatch.setattr(muon, "AT_ONCE", most)
     monkeypatch.setattr(muon, "orthogonal", lambda x: sizes.append(x.numel()) or orthogonal(x))
     make_optimizer(in_turn, settings).step()
     torch.testing.assert_close(list(in_turn.parameters()), list(together.parameters()))
@@ -196,7 +196,7 @@ def test_a_state_that_torch_loads_goes_on_the_same():
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_blocks_that_begin_with_zero_add_nothing(order):
     model = gpt(norm_order=order)
-    begin_with(model, "zero")
+    begin_with_zeros(model)
     states = model(torch.tensor([[1, 2, 3]])).hidden_states
     if order == "pre":
         assert torch.equal(states[0], states[1])

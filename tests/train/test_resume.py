@@ -194,7 +194,7 @@ def test_files_of_another_version_are_refused_in_a_line(tmp_path):
         settings = {**about["train"], **change}
         settings = {name: value for name, value in settings.items() if value is not None}
         write_json(path, {**about, "train": settings})
-        with pytest.raises(RunError, match="another version of heedful.* --overwrite"):
+        with pytest.raises(RunError, match=r"another version of heedful.* --overwrite"):
             read_plan(plan.directory)
     write_json(path, about)
     path = plan.directory / "state/last.safetensors"
@@ -202,7 +202,7 @@ def test_files_of_another_version_are_refused_in_a_line(tmp_path):
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     del progress["read"]
     save_tensors(path, tensors, progress)
-    with pytest.raises(RunError, match="how far the run is.* another version of heedful"):
+    with pytest.raises(RunError, match=r"how far the run is.* another version of heedful"):
         trained(plan, resume=True)
 
 

@@ -233,7 +233,7 @@ def test_metrics_cut_short_are_mended(tmp_path):
     assert read_metrics(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.25}]
     for damage in (b"5\n", b"\xff\xfe\n", b"{}\n", b'{"step": 1, "loss": 2.0}\n'):
         path.write_bytes(damage + content)
-        with pytest.raises(RunError, match="line 1 .*damaged file"):
+        with pytest.raises(RunError, match=r"line 1 .*damaged file"):
             read_metrics(path)
 
 

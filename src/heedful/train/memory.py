@@ -77,8 +77,9 @@ def _hidden(config: Config) -> int:
 
 def _blocks(config: Config) -> int:
     """How many blocks there are: of an encoder–decoder those of both."""
-    is_pair = isinstance(config, Seq2SeqConfig)
-    return config.layers + ((config.decoder_layers or config.layers) if is_pair else 0)
+    if isinstance(config, Seq2SeqConfig):
+        return config.layers + (config.decoder_layers or config.layers)
+    return config.layers
 
 
 def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
