@@ -27,6 +27,7 @@ ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=5)  # in which all processes must have found the store
 GRACE = 5.0  # seconds in which all that are left report that they miss another one
 POLL = 0.1  # seconds between two looks into the store; Ctrl-C is heard between them
+RESUME = "what was saved is kept: go on with --resume"
 ANNOUNCED, FAILED = "announced", b"failed"
 
 
@@ -155,55 +156,47 @@ class Processes:
     def _reported(self, error: Exception, timeout: float) -> Exception:
         """What this process reports of an error that ended it.
 
-        The first to come here speaks for all; what the others see is mostly that it has gone.
+        The first to come here speaks for all: what the others see is mostly that it has gone.
         """
         is_missing = _is_of_network(error)
-        if isinstance(error, EndedElsewhereError):
-            _hang_up()
-            return error
+        if is_missing:
+            with suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which saw one die
         try:
-            if is_missing:
-                self.store.set(f"left {self.rank}", b"")
-            speaks = self.store.add("errors", 1) == 1
+            speaks = not isinstance(error, EndedElsewhereError) and self._is_first_here(is_missing)
+        except RuntimeError:  # the store has gone
+            return _unreachable() if is_missing else error
+        finally:
             _hang_up()  # so that the others need not wait for an answer
-            if not speaks:
-                return EndedElsewhereError(str(error))
-            return self._lost(error, timeout) if is_missing else error
-        except RuntimeError:
-            _hang_up()
-            return (
-                error
-                if not is_missing
-                else LostError(
-                    f"no answer from {_address()}, which all processes are connected by",
-                    cause="that machine, its torchrun or the network has ended",
-                    remedy="what was saved is kept: go on with --resume",
-                )
-            )
+        if not speaks:
+            return EndedElsewhereError(str(error))
+        return self._lost(error, timeout) if is_missing else error
+
+    def _is_first_here(self, is_missing: bool) -> bool:
+        if is_missing:
+            self.store.set(f"left {self.rank}", b"")
+        return bool(self.store.add("errors", 1) == 1)
 
     def _lost(self, error: Exception, timeout: float) -> HeedfulError:
         """The error of those that are left, with the numbers of those that are not."""
-        with suppress(ValueError):  # not the main thread
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which has seen one die
         last = time.monotonic() + GRACE
         while (silent := self._silent()) and time.monotonic() < last:
             time.sleep(POLL)
-        who = f"process{'es' * (len(silent) > 1)} {', '.join(map(str, silent))} of {self.size}"
-        remedy = "what was saved is kept: go on with --resume"
         if not silent:
             words = " ".join(str(error).split())
             return LostError(
                 f"{self.size} processes lost their connection ({words})",
                 cause="the network",
-                remedy=remedy,
+                remedy=RESUME,
             )
+        who = f"process{'es' * (len(silent) > 1)} {', '.join(map(str, silent))} of {self.size}"
         if "timed out" in str(error).lower() or "timeout" in str(error).lower():
             return HeedfulError(
                 f"no answer from {who} in {timeout:g} s",
                 cause="it hangs, or is slower than --timeout allows",
-                remedy=remedy,
+                remedy=RESUME,
             )
-        return LostError(f"no answer from {who}", cause="it was killed", remedy=remedy)
+        return LostError(f"no answer from {who}", cause="it was killed", remedy=RESUME)
 
     def _silent(self) -> list[int]:
         others = [rank for rank in range(self.size) if rank != self.rank]
@@ -302,6 +295,14 @@ def _reaching() -> Iterator[None]:
 
 def _address() -> str:
     return ":".join(os.environ.get(name, "?") for name in ADDRESS)
+
+
+def _unreachable() -> HeedfulError:
+    return LostError(
+        f"no answer from {_address()}, which all processes are connected by",
+        cause="that machine, its torchrun or the network has ended",
+        remedy=RESUME,
+    )
 
 
 def _hang_up() -> None:

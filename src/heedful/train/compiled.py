@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.models.checks import check_ids
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +61,8 @@ def compiled(loss: Loss) -> Loss:
     """
     import torch
     from torch._dynamo.exc import TorchDynamoException
+
+    from heedful.models.checks import check_ids
 
     run = torch.compile(loss, fullgraph=True, dynamic=False)
 

@@ -26,6 +26,7 @@ from heedful.train.batches import Which, in_turns
 from heedful.train.checkpoint import latest, saved_step
 from heedful.train.compiled import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
+from heedful.train.malloc import keep_freed_memory
 from heedful.train.metrics import Line, Metrics, Progress
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.passes import passes_of
@@ -102,6 +103,7 @@ class Training:
 
     def owned_events(self) -> Iterator[Event]:
         """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
+        keep_freed_memory()
         metrics = Metrics(
             self.directory / METRICS,
             self.progress,
