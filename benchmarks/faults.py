@@ -63,13 +63,7 @@ from heedful.train.run import begin, prepare_run, replace
 NAME = 42  # characters of a row's name
 ALL_PARTS = {
     "optimizer": "muon",
-    "mean_weights": 0.9,
-    "falling_decay": True,
-    "half_life": 1000,
-    "first_batch": 1,
-    "first_context": 5,
     "accumulation": 2,
-    "clip_logits": 0.3,
     "watch": "12 green bottles",
     "watch_every": 3,
 }

@@ -31,7 +31,7 @@ from heedful.models import GPT
 from heedful.processes import Processes
 from heedful.torchrun import started
 from heedful.train import PRESETS, NextToken, Training
-from heedful.train.checkpoint import Metrics, Progress
+from heedful.train.metrics import Metrics, Progress
 
 VOCABULARY, CONTEXT, BATCH, FIRST = 65, 256, 8, 3
 WAYS = ("alone", "a copy in each", "cut among them")

@@ -44,16 +44,8 @@ PARTS: dict[str, dict[str, dict]] = {
     "twice the matrix rate": {"train": {"matrix_rate": 0.04}},
     "half the matrix rate": {"train": {"matrix_rate": 0.01}},
     "matrices decay by 0.1": {"train": {"matrix_decay": 0.1}},
-    "decay of 0.1 that falls to 0": {"train": {"matrix_decay": 0.1, "falling_decay": True}},
     "beta2 0.99": {"train": {"beta2": 0.99}},
-    "half-life of 20,000 tokens": {"train": {"half_life": 20_000}},
-    "a mean of the weights, 0.95": {"train": {"mean_weights": 0.95}},
-    "batches from 6 on": {"train": {"first_batch": 6}},
-    "contexts from 32 on": {"train": {"first_context": 32}},
     "a head of its own": {"model": {"tied": False}},
-    "value embeddings": {"model": {"value_embeddings": True}},
-    "residual scalars": {"model": {"residual_scalars": True}},
-    "both": {"model": {"value_embeddings": True, "residual_scalars": True}},
 }
 
 

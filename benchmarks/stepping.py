@@ -15,8 +15,8 @@ from torch import nn
 from heedful.models import GPT, GPTConfig
 from heedful.processes import Processes
 from heedful.train import NextToken, Training
-from heedful.train.checkpoint import Metrics, Progress
-from heedful.train.initial import begin_with
+from heedful.train.metrics import Metrics, Progress
+from heedful.train.run import begin_with_zeros
 from heedful.train.settings import TrainSettings
 
 Step = Callable[[], object]
@@ -38,7 +38,8 @@ def heedful_step(
     here = here or Processes()
     torch.manual_seed(0)
     model = GPT(config)
-    begin_with(model, settings.initial)
+    if settings.initial == "zero":
+        begin_with_zeros(model)
     if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
         model.to(device)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, 100_000).astype(np.uint16)

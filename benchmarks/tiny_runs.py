@@ -24,7 +24,7 @@ from heedful.train.events import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run
-from heedful.train.watched import recordings_of
+from heedful.train.watch import recordings_of
 
 STEPS = 16
 REFUSED = 3  # the status of work that ended with a clear error

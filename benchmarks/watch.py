@@ -1,12 +1,10 @@
-"""What watching heads, and clipping logits, take of the time of training.
+"""What watching heads takes of the time of training.
 
     python benchmarks/watch.py
     python benchmarks/watch.py --rounds 40 --steps 400
 
-Watching: `train --watch` with a text of 96 tokens. Steps and looks take turns, so that what slows
-the machine slows both; the share is all looks of a run, the first one with what it imports, over
-all its steps. Clipping: a step with `--clip-logits` over one without, where no logit is above the
-limit, and where some are at every step.
+`train --watch` with a text of 96 tokens. Steps and looks take turns, so that what slows the machine
+slows both; the share is all looks of a run, the first one with what it imports, over all its steps.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ SHAPES: dict[str, dict[str, dict]] = {
         "train": {"batch": 12},
     },
 }
-LIMITS = {"no limit": 0.0, "a limit of 100": 100.0, "a limit of 0.5, always passed": 0.5}
 
 
 def main() -> None:
@@ -41,7 +38,6 @@ def main() -> None:
         recipe = recipe.changed({"train": {"steps": options.steps}})
         with tempfile.TemporaryDirectory() as folder:
             _watching(name, recipe, Path(folder), options.rounds)
-            _clipping(recipe, Path(folder), options.rounds)
 
 
 def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
@@ -63,16 +59,6 @@ def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
     print(f"  a look    {1000 * look:6.1f} ms; the first {1000 * first:.0f} ms")
     print(f"  a step    {1000 * step:6.1f} ms")
     print(f"  watching  {share:6.1%} of the time of {steps} steps", flush=True)
-
-
-def _clipping(recipe: Recipe, folder: Path, rounds: int) -> None:
-    ways = {}
-    for name, limit in LIMITS.items():
-        changed = recipe.changed({"train": {"clip_logits": limit}})
-        ways[name] = _stepping(_opened(changed, folder / name))
-    turns = Turns(ways, 2 * rounds)
-    for name in list(LIMITS)[1:]:
-        print(f"  a step with {name}: {turns.ratio(name, 'no limit'):.3f} of one without")
 
 
 def _opened(recipe: Recipe, directory: Path) -> Training:

@@ -16,8 +16,6 @@ def recipe(**changes):
         layers=2,
         heads=2,
         convolution=2,
-        value_embeddings=True,
-        residual_scalars=True,
         dropout=0.2,
         embedding_dropout=0.1,
     )

@@ -38,8 +38,7 @@ from heedful.text import (
     prepare_pairs,
 )
 from heedful.text.pairs import Pair
-from heedful.torchrun import tell_torchrun
-from heedful.train.checkpoint import Metrics, Progress
+from heedful.train.metrics import Metrics, Progress
 
 TEXT = "the cat sat on the mat\n" * 30
 
@@ -75,14 +74,6 @@ def lost(folder):
     Metrics(folder / "metrics.jsonl", Progress(step=3)).close()
 
 
-def told(folder):
-    os.environ["TORCHELASTIC_ERROR_FILE"] = str(folder / "error.json")
-    try:
-        tell_torchrun("a full disk")
-    finally:
-        del os.environ["TORCHELASTIC_ERROR_FILE"]
-
-
 CHARACTERS = CharacterTokenizer.train([TEXT])
 PAIRS = [Pair("ab", "ba"), Pair("abc", "cba")] * 5
 WRITERS = {
@@ -102,7 +93,6 @@ WRITERS = {
     "recording": recorded,
     "note": noted,
     "lost metrics": lost,
-    "torchrun's error": told,
 }
 
 

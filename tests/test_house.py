@@ -24,7 +24,6 @@ FLOORS = {
     "configuration": 0,
     "device": 0,
     "processes": 0,
-    "missing_processes": 0,
     "torchrun": 0,
     "head_kinds": 0,
     "token_names": 0,

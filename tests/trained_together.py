@@ -32,17 +32,10 @@ CASES = {
             "convolution": 2,
             "tied": False,
             "kv_heads": 1,
-            "value_embeddings": True,
-            "residual_scalars": True,
         },
         {
             "optimizer": "muon",
             "batch": 8,
-            "first_batch": 3,
-            "first_context": 5,
-            "half_life": 300,
-            "mean_weights": 0.9,
-            "clip_logits": 0.2,
             "label_smoothing": 0.1,
             "watch": "12 green bottles",
             "watch_every": 7,
@@ -52,7 +45,7 @@ CASES = {
         "quick",
         "characters",
         {"norm": "layer", "bias": True, "positions": "learned", "qk_norm": False, "tied": True},
-        {"optimizer": "adamw", "batch": 5, "clip_logits": 0.2, "initial": "normal"},
+        {"optimizer": "adamw", "batch": 5, "initial": "normal"},
     ),
     "bert": (
         "bert",
@@ -65,7 +58,7 @@ CASES = {
         "pairs",
         "characters",
         {"context_length": 64, "decoder_layers": 1},
-        {"batch": 7, "optimizer": "muon", "clip_logits": 0.5, "mean_weights": 0.5},
+        {"batch": 7, "optimizer": "muon"},
     ),
 }
 

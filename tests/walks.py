@@ -25,11 +25,8 @@ def walk(kind, count=7, **where):
         for weight in model.convolution.weights:
             torch.nn.init.normal_(weight)
         return explain_gpt(model, ids, pieces=pieces, **where)
-    if kind == "weighed":
-        config = GPTConfig(**size, kv_heads=2, value_embeddings=True, residual_scalars=True)
-        model = GPT(config).eval()
-        for weight in (*model.values.parameters(), *model.scalars.parameters()):
-            torch.nn.init.normal_(weight)
+    if kind == "grouped":
+        model = GPT(GPTConfig(**size, kv_heads=2)).eval()
         return explain_gpt(model, ids, pieces=pieces, **where)
     if kind == "seq2seq":
         model = Seq2Seq(Seq2SeqConfig(**size, norm_order="post")).eval()

@@ -1,7 +1,7 @@
-"""What torchrun says to a process that it starts, and what it is told.
+"""The process that torchrun started, by its environment, and how such a process ends.
 
-It names the processes in environment variables (torch's documentation, *torchrun (Elastic
-Launch)*), and reads of one that fails a file with its error.
+torchrun names the processes in environment variables (torch's documentation, *torchrun (Elastic
+Launch)*), and reads the error of one that fails from a file.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import os
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
-from heedful.errors import ArgumentError, SaveError
-from heedful.files import write_json
-from heedful.missing_processes import WHERE
-from heedful.processes import GRACE, RESTARTS, Processes
+from heedful.errors import ArgumentError
+from heedful.processes import ADDRESS, GRACE, Processes
+
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 def started() -> Processes:
@@ -32,11 +31,11 @@ def started() -> Processes:
         here = Processes(*(int(os.environ.get(name, 0)) for name in names))
     except ValueError:
         here = Processes(size=0)
-    lacking = [name for name in WHERE if not os.environ.get(name)] if here.size > 1 else []
+    lacking = [name for name in ADDRESS if not os.environ.get(name)] if here.size > 1 else []
     if lacking or not 0 <= here.rank < here.size:
-        said = ", ".join(f"{name}={os.environ[name]!r}" for name in names[:2])
+        values = ", ".join(f"{name}={os.environ[name]!r}" for name in names[:2])
         raise ArgumentError(
-            said + (f" without {' and '.join(lacking)}" if lacking else ""),
+            values + (f" without {' and '.join(lacking)}" if lacking else ""),
             expected="the variables that torchrun sets: a rank below the number of processes, and "
             "where they meet",
             remedy=f"start it with torchrun, or unset {' and '.join(names[:2])}",
@@ -44,9 +43,11 @@ def started() -> Processes:
     return here
 
 
-def is_first_to_speak() -> bool:
-    """Whether this process says what all of them would say alike, such as a wrong option."""
-    return not has_others() or os.environ["RANK"] == "0"
+def launch() -> str | None:
+    """A name that is the same whenever one torchrun starts this process again; None without it."""
+    if RESTARTS not in os.environ:
+        return None
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {os.getppid()}"
 
 
 def has_others() -> bool:
@@ -54,18 +55,31 @@ def has_others() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
 
 
+def speaks() -> bool:
+    """Whether this process reports what all of them would report alike, such as a wrong option."""
+    return not has_others() or os.environ["RANK"] == "0"
+
+
 def speaker() -> str:
-    """What stands before what a process other than the first one says."""
+    """The prefix of what a process other than the first one reports."""
     try:
         here = started()
-    except ArgumentError:  # which is what it says
+    except ArgumentError:  # which is what it reports
         return ""
     return "" if here.is_first else f"process {here.rank} of {here.size}: "
 
 
-def leave_it_to_the_first() -> None:
-    """Wait until torchrun ends this process, because of what another one says."""
-    time.sleep(GRACE)
+def record(error: BaseException) -> None:
+    """Write an error where torchrun looks for it, to name it when it ends the others."""
+    if os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        get_error_handler().record_exception(error)
+
+
+def leave_it_to_another() -> None:
+    """Wait until torchrun ends this process, because of what another one reports."""
+    time.sleep(2 * GRACE)
 
 
 def leave(status: int) -> NoReturn:
@@ -77,12 +91,3 @@ def leave(status: int) -> NoReturn:
         with suppress(OSError):
             stream.flush()
     os._exit(status)
-
-
-def tell_torchrun(words: str, trace: str | None = None) -> None:
-    """Leave an error where torchrun looks for it, to name it when it ends the others."""
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path:
-        extra = {"timestamp": str(int(time.time()))} | ({"py_callstack": trace} if trace else {})
-        with suppress(SaveError):
-            write_json(Path(path), {"message": {"message": words, "extraInfo": extra}})

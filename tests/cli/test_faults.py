@@ -52,7 +52,6 @@ REFUSED = {
     "--width 25 --heads 5": "--resume with width = 25, heads = 5; expected what the run was",
     "--convolution 16": "--resume with convolution = 16; expected what the run was begun with",
     f"--batch {10**12}": "training that takes about",
-    "--first-batch 99": "at most the 3 that it grows to",
     "--device cuda:99": "cuda:99",
 }
 

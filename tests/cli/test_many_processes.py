@@ -19,8 +19,7 @@ from heedful.cli.training import describe
 from heedful.errors import ArgumentError
 from heedful.processes import Processes
 from heedful.train import new_plan, open_training, prepare_run
-from heedful.train.memory import memory
-from heedful.train.memory import said as size
+from heedful.train.memory import in_words, memory
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_help_needs_no_other_process(process, said):
 
 
 @pytest.mark.parametrize("wrong", ["--fly", "--steps -1", "--out a --resume --overwrite"])
-def test_wrong_usage_is_told_to_torchrun_as_it_is_said(wrong, process, said, tmp_path, monkeypatch):
+def test_wrong_usage_is_recorded_for_torchrun_by_one(wrong, process, said, tmp_path, monkeypatch):
     heard = tmp_path / "error.json"
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(heard))
     process(1)
@@ -59,7 +58,8 @@ def test_wrong_usage_is_told_to_torchrun_as_it_is_said(wrong, process, said, tmp
     process(0)
     status, _, error = said("train", *wrong.split())
     assert (status, error.count("\n")) == (2, 1)
-    assert json.loads(heard.read_text())["message"]["message"] == error.strip()
+    message = json.loads(heard.read_text())["message"]["message"]
+    assert message.startswith(("NoSuchOption", "BadParameter", "UsageError"))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,8 @@ def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_pa
     assert ("processes" in alone) == cut  # that alone there is nothing to cut
     assert told["processes"] == f"{processes}, each with {words}"
     needed = memory(prepared.config, plan.recipe.train, processes)
-    assert told["memory"].startswith(f"in each process about {size(needed.weights)} for weights")
-    assert f", {size(needed.logits)} for its logits" in told["memory"]
-    assert told["memory"] != f"in each process {alone['memory']}"
+    assert told["memory"] == f"about {in_words(needed)} in each process"
+    assert told["memory"] != f"{alone['memory']} in each process"
 
 
 def test_one_process_says_that_it_has_nothing_to_cut(said, tmp_path):
@@ -101,7 +100,7 @@ def test_one_process_says_that_it_has_nothing_to_cut(said, tmp_path):
 
 def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
     wide = recipe(batch=12, shard=True, optimizer="adamw").changed({"model": {"width": 2048}})
-    has = memory(wide.model, wide.train).total // 2
+    has = memory(wide.model, wide.train) // 2
     monkeypatch.setattr("heedful.train.memory.machine_memory", lambda device: has)
     new_plan(tmp_path / "run", (), wide, processes=12)
     with pytest.raises(ArgumentError, match="of memory"):

@@ -46,16 +46,3 @@ def test_after_an_error_all_is_as_before(handled):
         raise ZeroDivisionError
     signal.raise_signal(signal.SIGTERM)
     assert (stops, handled) == ([], [signal.SIGTERM])
-
-
-def test_torchrun_ends_no_process_that_is_about_to_say_who_died(handled, monkeypatch):
-    monkeypatch.setattr("heedful.missing_processes.HURRY", 0.0)
-    training, _ = trained(here := Processes(0, 2))
-    with pytest.raises(RuntimeError), _stopping(training):
-        raise RuntimeError("gloo: connection closed")
-    assert not here.asked_to_end.hurries(0.0)
-    signal.raise_signal(signal.SIGTERM)
-    assert here.asked_to_end.hurries(0.0)
-    assert not handled
-    signal.raise_signal(signal.SIGINT)
-    assert handled == [signal.SIGINT]

@@ -185,19 +185,10 @@ def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
     [
         (["--preset", "bert", "--momentum", "0.9"], "momentum = 0.9 with the optimizer adamw"),
         (["--decay", "cosine", "--fall", "0.3"], "add --decay trapezoid"),
-        (["--convolution-rate", "0.1"], "without a short convolution or residual scalars"),
-        (["--half-life", "300", "--beta2", "0.9"], "beta2 = 0.9 with a half_life of 300 tokens"),
+        (["--convolution-rate", "0.1"], "without a short convolution"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):
     assert run(["train", "--out", str(tmp_path / "run"), *options]) != 0
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_beta_that_a_half_life_replaces_is_refused_when_it_comes_later(tmp_path, capsys):
-    out = train(tmp_path, PROSE, *SMALL, *KINDS["characters"], "--half-life", "300")
-    going_on = ["train", "--out", str(out), "--resume", "--steps", "2", "--beta2", "0.9"]
-    assert run(going_on) == 1
-    assert "leave beta2 out, or add --half-life 0" in capsys.readouterr().err
-    assert run([*going_on, "--half-life", "0"]) == 0

@@ -8,7 +8,7 @@ from typed import refused, train
 
 import heedful
 from heedful.train import read_metrics
-from heedful.train.watched import recordings_of
+from heedful.train.watch import recordings_of
 from heedful.views.explorer import one_file
 
 TEXT = "seven green bottles, seven green walls. " * 60
@@ -28,7 +28,7 @@ def watched(tmp_path_factory):
 def test_it_says_what_is_watched_and_what_shows_it(tmp_path, capsys):
     out = train(tmp_path, TEXT, *SIZES, "--watch", SEEN)
     said = " ".join(capsys.readouterr().out.split())
-    assert "watched 16 tokens (9 more are left out) at 2 steps; recordings in" in said
+    assert "watched 16 tokens (9 more are left out) at 5 steps; recordings in" in said
     assert re.findall(r"(plot|look) (\S+)$", said[-400:])[-1] == ("look", str(out))
     tokens = heedful.load(recordings_of(out)[4])[0].tokens
     assert "".join(tokens).replace("·", " ") == SEEN[:16]

@@ -30,9 +30,6 @@ MODELS = {
     ),
     "swiglu": lambda: GPT(GPTConfig(**SMALL, activation="swiglu", hidden=17, bias=True)),
     "convolved": lambda: GPT(GPTConfig(**SMALL, convolution=2)),
-    "weighed": lambda: GPT(
-        GPTConfig(**SMALL, value_embeddings=True, residual_scalars=True, kv_heads=1)
-    ),
     "bert": lambda: Bert(BertConfig(**SMALL, next_sentence=True)),
     "bare bert": lambda: Bert(BertConfig(**SMALL, pooler=False, masked_words=False)),
     "pairs": lambda: Seq2Seq(Seq2SeqConfig(**SMALL, decoder_layers=1)),

@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 import math
 
 import pytest
@@ -28,14 +27,12 @@ VARIANTS = [
     {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
     {"window": 3, "head_width": 6, "activation": "reglu", "feed_bias": True, "bias": False},
     {"convolution": 3},
-    {"value_embeddings": True, "residual_scalars": True, "kv_heads": 1},
 ]
 
 
 def tiny(**changes):
     model = GPT(GPTConfig(**{**SMALL, **changes})).eval()
-    begun = [part.parameters() for part in (model.convolution, model.values, model.scalars) if part]
-    for weight in itertools.chain(*begun):
+    for weight in model.convolution.parameters() if model.convolution else ():
         torch.nn.init.normal_(weight)  # they begin as if they were not there
     return model
 
@@ -234,16 +231,6 @@ def test_names_that_do_not_exist_are_refused_with_the_nearest():
         GPTConfig.from_dict({**SMALL, "keyheads": 1})
     with pytest.raises(ArgumentError, match="'vocabulary'"):
         GPTConfig.from_dict({"width": 12})
-
-
-def test_settings_of_older_versions_have_their_names_of_today():
-    old = {**SMALL, "context": 11, "key_heads": 1}
-    old = {name: old[name] for name in old if name not in ("context_length", "kv_heads")}
-    config = GPTConfig.from_dict(old)
-    assert (config.context_length, config.kv_heads) == (11, 1)
-    assert "context" not in config.to_dict()
-    with pytest.raises(ArgumentError, match="'context' and 'context_length'; expected one"):
-        GPTConfig.from_dict({**old, "context_length": 12})
 
 
 def test_wrong_ids_are_refused():

@@ -150,7 +150,7 @@ def test_a_process_that_hangs_is_missed_by_its_number(trained, folder, tmp_path)
     begin = [*torchrun(2)[:-2], tmp_path / "hangs.py"]
     ended = done(begin, trained, folder)
     assert ended.returncode != 0
-    assert "no word from process 1 of 2 for 4 s" in ended.stderr
+    assert "no answer from process 1 of 2 in 4 s" in ended.stderr
 
 
 def test_the_line_of_the_page_does_what_it_says(trained, folder, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ def test_chunks_are_one_array_for_numpy(chunks, dtype, tmp_path):
     whole = np.load(path)
     assert whole.dtype == dtype
     assert whole.tolist() == [id for chunk in chunks for id in chunk]
-    assert count == len(whole) == len(TokenFile(path))
+    assert count == len(whole) == len(TokenFile(path, 0.0))
 
 
 @given(st.lists(st.integers(0, 200_000), min_size=1), st.integers(1, 7))
@@ -44,6 +44,13 @@ def test_the_last_share_is_for_validation(tmp_path):
 def test_a_share_out_of_range(share, tmp_path):
     with pytest.raises(ArgumentError, match="validation share"):
         TokenFile(tmp_path / "t.npy", share)
+
+
+def test_a_share_that_leaves_nothing_to_train_on(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(10, dtype=np.uint16))
+    with pytest.raises(ArgumentError, match=r"share of 0\.9 of 10 tokens"):
+        TokenFile(tmp_path / "t.npy", 0.9)
+    assert TokenFile(tmp_path / "t.npy", 0.8).train.tolist() == [0]
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, 147])

@@ -48,7 +48,7 @@ from heedful.train.optimizers import make_optimizer, set_rates
 model, ids = GPT(GPTConfig(vocabulary=9)), torch.ones(1, 5, dtype=torch.int64)
 settings = TrainSettings(optimizer="muon")
 optimizer = make_optimizer(model, settings)
-set_rates(optimizer, 0, settings, tokens=5)
+set_rates(optimizer, 0, settings)
 loss(model(ids).logits, ids).backward()
 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()

@@ -5,7 +5,7 @@ from typed import refused
 
 from heedful.cli.main import run
 from heedful.errors import ArgumentError
-from heedful.train import compiler
+from heedful.train import compiled
 
 SMALL = ["--context-length", "16", "--width", "8", "--layers", "1", "--heads", "2", "--batch", "2",
          "--tokenizer", "characters", "--device", "cpu", "--steps", "1"]  # fmt: skip
@@ -37,10 +37,10 @@ def test_without_a_compiler_nothing_is_begun_and_a_run_goes_on_without(bare, cap
 def test_without_the_header_of_python_its_path_is_said(tmp_path, monkeypatch):
     (tmp_path / "c++").touch(mode=0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "c++"))
-    monkeypatch.setattr(compiler.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(compiled.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(ArgumentError, match=r"^--compile without \S+/Python.h, which"):
-        compiler.check_compiler("GPT")
+        compiled.check_compiler("GPT")
     (tmp_path / "Python.h").touch()
-    compiler.check_compiler("GPT")
+    compiled.check_compiler("GPT")
     with pytest.raises(ArgumentError, match="kind BERT; expected a GPT"):
-        compiler.check_compiler("BERT")
+        compiled.check_compiler("BERT")

@@ -1,25 +1,29 @@
-"""Services that draw a run are told each of its numbers once, and can do training no harm.
+"""Services that draw a run get each of its numbers once, and can do training no harm.
 
-Their packages are played by modules that write down what is asked of them.
+Their packages are played by modules that write down how they are called.
 """
 
 import dataclasses
 import json
 import sys
-import threading
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from heedful.errors import ArgumentError
-from heedful.files import read_checked_json
-from heedful.train import PRESETS, Ended, new_plan, open_training, read_metrics
-from heedful.train import logs as logs_module
+from heedful.train import (
+    PRESETS,
+    Ended,
+    Step,
+    has_plan,
+    new_plan,
+    open_training,
+    read_metrics,
+)
 from heedful.train import run as runs
-from heedful.train.events import Noticed, Saved
-from heedful.train.follower import follow
-from heedful.train.services import check_services
+from heedful.train.events import Noticed
+from heedful.train.logs import Logs, check_services
+from heedful.train.metrics import Metrics, Progress
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
 CALLS = """
@@ -35,7 +39,7 @@ WANDB = """
 from calls import call, steps
 class Error(Exception): pass
 class Settings:
-    def __init__(self, *, console, silent, init_timeout): pass
+    def __init__(self, *, console, silent): pass
 torn = False
 def teardown():
     global torn
@@ -49,8 +53,9 @@ def init(*, project, name, id, resume, dir, config, settings, mode=None):
 class Run:
     url = None
     def __init__(self, dir):
-        self.dir, self.step = str(dir / "wandb" / "offline-run" / "files"), 0
-    def log(self, data, step=None, commit=None): call("log", step=step, numbers=data)
+        self.dir = str(dir / "wandb" / "offline-run" / "files")
+        self.step = max(steps(), default=-1) + 1
+    def log(self, data, step=None): call("log", step=step, numbers=data)
     def finish(self): call("finish")
 """
 TRACKIO = """
@@ -64,31 +69,7 @@ class Run:
     def log(self, metrics, step=None): call("log", step=step, numbers=metrics)
     def finish(self): call("finish")
 """
-EVENTS = """
-from calls import call
-class EventFileWriter:
-    def __init__(self, logdir): call("init", folder=logdir)
-    def add_event(self, event):
-        if "session_log" in event: call("purge", step=event["step"])
-        elif "metadata" in event["summary"][0]: call("text", value=event["summary"][0])
-        else:
-            numbers = {value["tag"]: value["simple_value"] for value in event["summary"]}
-            call("log", step=event["step"], numbers=numbers)
-    def flush(self): pass
-    def close(self): call("finish")
-"""
-PROTO = "tensorboard/compat/proto/"
-FAKES = {
-    "calls.py": CALLS,
-    "wandb.py": WANDB,
-    "trackio.py": TRACKIO,
-    "tensorboard/__init__.py": "",
-    "tensorboard/summary/writer/event_file_writer.py": EVENTS,
-    PROTO + "event_pb2.py": "Event = dict\nclass SessionLog(dict): START = 1\n",
-    PROTO + "summary_pb2.py": "def Summary(value): return value\nSummary.Value = dict\n"
-    "class SummaryMetadata(dict): PluginData = dict\n",
-    PROTO + "tensor_pb2.py": "def TensorProto(dtype, string_val): return str(string_val)\n",
-}
+FAKES = {"calls.py": CALLS, "wandb.py": WANDB, "trackio.py": TRACKIO}
 
 
 @pytest.fixture
@@ -102,7 +83,7 @@ def calls(tmp_path, monkeypatch):
     kept.touch()
     monkeypatch.setenv("CALLS", str(kept))
     monkeypatch.syspath_prepend(folder)
-    names = ("wandb", "trackio", "tensorboard", "calls")
+    names = ("wandb", "trackio", "calls")
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         monkeypatch.delitem(sys.modules, name)
     told = 0
@@ -130,139 +111,129 @@ def planned(directory, **changes):
     return new_plan(directory / "a run", [str(directory / "text.txt")], recipe)
 
 
-def write(path, last):
-    """Lines of steps up to `last`, a validation after each third and before the first."""
-    lines = [{"step": 0, "validation_loss": 4.5}]
-    for step in range(1, last + 1):
-        lines.append({"step": step, "loss": 4 / step, "mean_loss": 5 / step, "rate": 0.25})
-        lines += [{"step": step, "validation_loss": 4.5 - step}] * (step % 3 == 0)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def write(path, last, done=0):
+    """Lines of steps up to `last`, after `done` are saved; a validation after each third."""
+    metrics = Metrics(path, Progress(done, evaluated=done // 3 * 3 if done else -1))
+    if not done:
+        metrics.write(step=0, validation_loss=4.5)
+    for step in range(done + 1, last + 1):
+        metrics.write_step(step, 4 / step, 0.25)
+        if step % 3 == 0:
+            metrics.write(step=step, validation_loss=4.5 - step)
+    metrics.close()
 
 
-def followed(directory, service, start):
-    ended, words = threading.Event(), []
-    ended.set()
-    follow(directory, service, start, ended, words.append)
-    return words
+def drawn(plan, service):
+    """What a service reports when it draws the lines that are there."""
+    recipe = plan.recipe.changed({"train": {"log": service}})
+    logs = Logs(plan.directory, recipe)
+    logs.begin()
+    logs.end()
+    return list(logs.notices())
 
 
-ALL_OF_3 = {"train/loss": 4 / 3, "train/mean_loss": 5 / 3, "train/learning_rate": 0.25,
-            "validation/loss": 1.5}  # fmt: skip
+class Writer:
+    """What is used of torch's SummaryWriter."""
+
+    def __init__(self, folder, purge_step):
+        self.call = __import__("calls").call
+        self.call("init", purge_step=purge_step)
+
+    def add_text(self, tag, text, step):
+        pass
+
+    def add_scalar(self, tag, number, step):
+        self.call("log", step=step, tag=tag)
+
+    def close(self):
+        self.call("finish")
 
 
-@pytest.mark.parametrize("service", ["tensorboard", "wandb", "trackio"])
+def test_tensorboard_gets_all_again_in_place_of_what_it_had(tmp_path, calls, monkeypatch):
+    module = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    plan = planned(tmp_path)
+    plan.write()
+    for last, done, purged in ((7, 0, None), (9, 5, 0)):
+        write(plan.directory / "metrics.jsonl", last, done)
+        assert "in " + str(plan.directory / "logs" / "tensorboard") in drawn(plan, "tensorboard")[0]
+        (plan.directory / "logs" / "tensorboard").mkdir(exist_ok=True)
+        (_, begun), *logged, (end, _) = calls()
+        assert begun == {"purge_step": purged}
+        losses = [given["step"] for _, given in logged if given["tag"] == "train/loss"]
+        assert losses == [*range(1, last + 1)]
+        assert end == "finish"
+
+
+@pytest.mark.parametrize("service", ["wandb", "trackio"])
 def test_a_run_that_goes_on_is_the_same_curve_without_gaps_or_doubles(service, tmp_path, calls):
     plan = planned(tmp_path)
     plan.write()
-    directory, metrics = plan.directory, plan.directory / "metrics.jsonl"
-    write(metrics, 7)
-    assert len(followed(directory, service, 0)) == 1
+    write(plan.directory / "metrics.jsonl", 7)
+    assert len(drawn(plan, service)) == 1
     first = calls()
-    logged = {given["step"]: given["numbers"] for name, given in first if name == "log"}
-    assert [name for name, _ in first].count("log") == 8
-    assert list(logged) == [*range(8)]
-    assert logged[0] == {"validation/loss": 4.5}
-    assert logged[3] == ALL_OF_3
+    logged = [(given["step"], given["numbers"]) for name, given in first if name == "log"]
+    assert [step for step, _ in logged] == [0, 1, 2, 3, 3, 4, 5, 6, 6, 7]
+    assert logged[0] == (0, {"validation/loss": 4.5})
+    assert logged[3] == (
+        3, {"train/loss": 4 / 3, "train/mean_loss": 4 / 3, "train/learning_rate": 0.25}
+    )  # fmt: skip
+    assert logged[4] == (3, {"validation/loss": 1.5})
     assert first[-1][0] == "finish"
-    note = read_checked_json(directory / "logs" / f"{service}.json")
-    assert note["step"] == 7
-    if service != "tensorboard":
-        assert first[0][1]["project"] == "heedful"
-        assert first[0][1]["config"]["train"]["steps"] == 8
-
-    write(metrics, 9)  # killed after 7 steps, of which 5 were saved
-    followed(directory, service, 5)
+    assert first[0][1]["project"] == "heedful"
+    assert first[0][1]["config"]["train"]["steps"] == 8
+    write(plan.directory / "metrics.jsonl", 9, done=5)  # killed after 7 steps, of which 5 are saved
+    drawn(plan, service)
     again = calls()
-    steps = [given["step"] for name, given in again if name == "log"]
-    if service == "tensorboard":
-        assert [given for name, given in again if name == "purge"] == [{"step": 6}]
-        assert steps == [6, 7, 8, 9]
-    else:
-        assert steps == [8, 9]
-        assert [again[0][1][key] for key in ("name", "resume")] == [first[0][1]["name"], "allow"]
-        assert first[0][1]["name"] in ("a run", f"a run-{note['id']}")
-    assert read_checked_json(directory / "logs" / f"{service}.json") == {**note, "step": 9}
+    assert [given["step"] for name, given in again if name == "log"] == [8, 9, 9]
+    assert [again[0][1][key] for key in ("name", "resume")] == [first[0][1]["name"], "allow"]
+    assert first[0][1]["name"].startswith("a run")
+    if service == "wandb":
+        assert first[0][1]["id"] == again[0][1]["id"]
 
 
-def test_a_line_that_is_half_written_waits_for_its_other_half(tmp_path, calls):
-    plan = planned(tmp_path)
-    plan.write()
-    path = plan.directory / "metrics.jsonl"
-    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-
-    class Ended(threading.Event):
-        def wait(self, seconds):
-            path.write_text(path.read_text() + 'ss": 1.0}\nno json\n{"step": 3, "loss": 0.5}\n{"st')
-            self.set()
-
-    follow(plan.directory, "trackio", 0, Ended(), lambda words: None)
-    told = [given for name, given in calls() if name == "log"]
-    assert told == [{"step": n, "numbers": {"train/loss": 4 / 2**n}} for n in (1, 2, 3)]
-
-
-def test_one_service_fails_and_another_does_not_and_training_is_as_without_them(
-    tmp_path, calls, monkeypatch
-):
+def test_one_service_fails_and_another_does_not_and_training_is_as_without_them(tmp_path, calls):
     wandb = WANDB.replace('call("log"', "raise OSError(28, 'No space left') #")
     (tmp_path / "packages" / "wandb.py").write_text(wandb)
-    monkeypatch.setattr(logs_module, "PATIENCE", 60.0)
     (tmp_path / "plain").mkdir()
     plans = planned(tmp_path / "plain"), planned(tmp_path, log="trackio,wandb")
     _, events = (list(runs.events(plan, open_training(plan, runs.begin(plan)))) for plan in plans)
-    words = sorted(event.words for event in events if isinstance(event, Noticed))
+    words = [event.words for event in events if isinstance(event, Noticed)]
     assert words[0] == "trackio: in project heedful; `trackio show --project heedful` shows it"
-    assert words[1] == "wandb: [Errno 28] No space left; training goes on without it."
-    assert words[2].startswith("wandb: not sent (No API key configured), but kept in ")
+    assert words[1].startswith("wandb: not sent (No API key configured")
+    assert words[2] == "wandb: [Errno 28] No space left; training goes on without it."
     assert len(words) == 3
     assert isinstance(events[-1], Ended)
-    told = {given["step"]: given["numbers"] for name, given in calls() if name == "log"}
+    said = calls()
     plain, logged = (read_metrics(plan.directory / "metrics.jsonl") for plan in plans)
     assert plain == logged
     losses = [line["loss"] for line in logged if "loss" in line]
-    assert [told[step]["train/loss"] for step in range(1, 9)] == losses
+    numbers = [given["numbers"] for name, given in said if name == "log"]
+    assert [each["train/loss"] for each in numbers if "train/loss" in each] == losses
+    assert said[-1][0] == "finish"
 
 
-def test_a_service_that_hangs_is_not_waited_for(tmp_path, calls, monkeypatch):
-    (tmp_path / "packages" / "trackio.py").write_text("import time\ntime.sleep(9)\n")
-    monkeypatch.setattr(logs_module, "PATIENCE", 0.2)
-    plan = planned(tmp_path)
-    plan.write()
-    with logs_module.logging_to("trackio", plan.directory, 0) as logs:
-        logs.begin()
-        began = [*logs._following.values()]
-        logs.end()
-        assert [*logs.said()] == ["trackio is not done yet, and goes on sending by itself."]
-    assert began[0].poll() is None
-    began[0].kill()
-    began[0].wait()
+def test_an_error_in_training_finishes_what_was_logged(tmp_path, calls):
+    plan = planned(tmp_path, log="trackio")
+    running = runs.events(plan, open_training(plan, runs.begin(plan)))
+    assert any(isinstance(event, Step) for event in running)
+    running.close()
+    assert [name for name, _ in calls()][-1] == "finish"
 
 
-def test_what_cannot_be_started_is_told_of(tmp_path, calls, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("no process left")
-
-    monkeypatch.setattr(logs_module.subprocess, "Popen", refuse)
-    with logs_module.logging_to("trackio", tmp_path, 0) as logs:
-        logs.begin()
-        assert [*logs.said()] == ["trackio: no process left; training goes on without it."]
-
-
-def test_a_run_that_replaces_another_is_drawn_from_its_first_checkpoint_on(
-    tmp_path, calls, monkeypatch
-):
-    begun = []
-    monkeypatch.setattr(
-        runs, "logging_to", contextmanager(lambda *_: iter([SimpleNamespace(
-            begin=lambda: begun.append(True), end=lambda: None, said=list)])),
-    )  # fmt: skip
+def test_a_run_that_replaces_another_is_drawn_from_its_first_checkpoint_on(tmp_path, calls):
     plan = planned(tmp_path, log="trackio")
     list(runs.events(plan, open_training(plan, runs.begin(plan))))
-    (plan.directory / "logs").mkdir()
-    (plan.directory / "logs" / "trackio.json").write_text("{}")
-    begun.clear()
+    first = calls()[0]
     for event in runs.events(plan, open_training(plan, runs.replace(plan))):
-        assert bool(begun) >= isinstance(event, Saved)
-        assert (plan.directory / "logs").exists() != bool(begun)
+        again = calls()
+        if isinstance(event, Noticed):
+            break
+        assert again == []
+    assert (first[0], again[0][0]) == ("init", "init")
+    assert first[1]["name"] != again[0][1]["name"]  # or both would be one curve
+    assert has_plan(plan.directory)
+    assert not (plan.directory / "state/fresh").exists()  # it has moved in
 
 
 def test_a_package_that_is_missing_is_said_with_what_installs_it(tmp_path, calls, monkeypatch):
@@ -270,7 +241,7 @@ def test_a_package_that_is_missing_is_said_with_what_installs_it(tmp_path, calls
     check_services(None)
     with pytest.raises(ArgumentError, match=r"log = 'tensorbord'; expected one of tensorboard"):
         check_services("trackio,tensorbord")
-    with pytest.raises(ArgumentError, match=r"log = ','; expected one of"):
+    with pytest.raises(ArgumentError, match=r"log = ''; expected one of"):
         check_services(" , ")
     (tmp_path / "packages" / "wandb.py").unlink()
     (tmp_path / "packages" / "wandb").mkdir()  # as wandb leaves one wherever it ran
@@ -281,14 +252,14 @@ def test_a_package_that_is_missing_is_said_with_what_installs_it(tmp_path, calls
     assert not (tmp_path / "a run").exists()
 
 
-def test_tensorboard_itself_reads_each_step_once(tmp_path):
+def test_tensorboard_reads_each_step_once(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     plan = planned(tmp_path)
     plan.write()
     write(plan.directory / "metrics.jsonl", 7)
-    followed(plan.directory, "tensorboard", 0)
-    write(plan.directory / "metrics.jsonl", 9)
-    followed(plan.directory, "tensorboard", 5)
+    drawn(plan, "tensorboard")
+    write(plan.directory / "metrics.jsonl", 9, done=5)
+    drawn(plan, "tensorboard")
     read = events.EventAccumulator(str(plan.directory / "logs" / "tensorboard"))
     read.Reload()
     assert [event.step for event in read.Scalars("train/loss")] == [*range(1, 10)]

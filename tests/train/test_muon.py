@@ -11,9 +11,9 @@ from torch import nn
 from heedful.layers import GatedFeedForward
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.train import TrainSettings, muon
-from heedful.train.initial import begin_with
 from heedful.train.muon import COEFFICIENTS, Muon, matrices_of, orthogonal
 from heedful.train.optimizers import groups_of, make_optimizer, set_rates
+from heedful.train.run import begin_with_zeros
 
 SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
 
@@ -60,7 +60,7 @@ def test_products_in_bfloat16_take_nearly_the_step_of_those_in_float32():
         model = with_gradients(gpt())
         before = torch.cat([weight.flatten() for weight in matrices_of(model)]).detach()
         optimizer = make_optimizer(model, SETTINGS, products=products)
-        set_rates(optimizer, 0, SETTINGS, tokens=1)
+        set_rates(optimizer, 0, SETTINGS)
         optimizer.step()
         assert {state.dtype for each in optimizer.state.values() for state in each.values()} == {
             torch.float32
@@ -95,7 +95,7 @@ def test_matrices_that_wait_for_their_turn_go_where_all_at_once_would(most, monk
     settings = TrainSettings(optimizer="muon")
     make_optimizer(together, settings).step()
     sizes, orthogonal = [], muon.orthogonal
-    monkeypatch.setattr(muon, "at_once", lambda processes: most)
+    monkeypatch.setattr(muon, "AT_ONCE", most)
     monkeypatch.setattr(muon, "orthogonal", lambda x: sizes.append(x.numel()) or orthogonal(x))
     make_optimizer(in_turn, settings).step()
     torch.testing.assert_close(list(in_turn.parameters()), list(together.parameters()))
@@ -119,8 +119,8 @@ def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
     )  # fmt: skip
     before = [p.detach().clone() for p in alone]
     for step in range(3):
-        set_rates(ours, step, settings, tokens=1)
-        set_rates(rest, step, settings, tokens=1)
+        set_rates(ours, step, settings)
+        set_rates(rest, step, settings)
         with_gradients(model), with_gradients(other)
         gradients = [part for p, rows in parts.items() for part in p.grad.split(rows)]
         for parameter, gradient in zip(alone, gradients, strict=True):
@@ -157,7 +157,7 @@ def test_matrices_are_those_of_the_blocks(model, expected):
     assert all(sum(rows) == len(p) for p, rows in matrices_of(model).items())
     before = copy.deepcopy(with_gradients(model))
     optimizer = make_optimizer(model, SETTINGS)
-    set_rates(optimizer, 0, SETTINGS, tokens=1)
+    set_rates(optimizer, 0, SETTINGS)
     optimizer.step()
     for old, new in zip(before.parameters(), model.parameters(), strict=True):
         assert new.isfinite().all()
@@ -174,14 +174,14 @@ def test_every_parameter_is_trained_once_at_its_own_rate():
     optimizer = make_optimizer(model, dataclasses.replace(SETTINGS, learning_rate=0.5))
     grouped = [p for group in optimizer.param_groups for p in group["params"]]
     assert sorted(map(id, grouped)) == sorted(map(id, model.parameters()))
-    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"), tokens=1)
+    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"))
     assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.25, 0.25]
 
 
 def test_a_state_that_torch_loads_goes_on_the_same():
     model, settings = with_gradients(gpt()), SETTINGS
     optimizer = make_optimizer(model, settings)
-    set_rates(optimizer, 0, settings, tokens=1)
+    set_rates(optimizer, 0, settings)
     optimizer.step()
     other = copy.deepcopy(model)
     again = make_optimizer(other, settings)
@@ -196,7 +196,7 @@ def test_a_state_that_torch_loads_goes_on_the_same():
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_blocks_that_begin_with_zero_add_nothing(order):
     model = gpt(norm_order=order)
-    begin_with(model, "zero")
+    begin_with_zeros(model)
     states = model(torch.tensor([[1, 2, 3]])).hidden_states
     if order == "pre":
         assert torch.equal(states[0], states[1])

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import recipe, started
 
-from heedful.files import load_tensors, save_tensors
 from heedful.train import open_training, prepare_run
 from heedful.train.batches import Which, draw, shuffled, starts
 
@@ -72,11 +71,10 @@ def which_of(training, monkeypatch):
     return read
 
 
-@pytest.mark.parametrize("first_batch", [None, 2])
 @pytest.mark.parametrize("batch", [3, 5])
-def test_training_goes_on_in_its_pass_where_it_was(first_batch, batch, tmp_path, monkeypatch):
+def test_training_goes_on_in_its_pass_where_it_was(batch, tmp_path, monkeypatch):
     """Where the batch or the number of steps is another one, too."""
-    plan = started(tmp_path, steps=8, first_batch=first_batch)
+    plan = started(tmp_path, steps=8)
     read = which_of(open_training(plan, prepare_run(plan)), monkeypatch)
     longer = plan.recipe.changed({"train": {"steps": 12, "batch": batch}})
     training = open_training(plan._replace(recipe=longer), prepare_run(plan))
@@ -85,20 +83,6 @@ def test_training_goes_on_in_its_pass_where_it_was(first_batch, batch, tmp_path,
     assert len(read) == 12 * plan.recipe.train.accumulation
     places = [place for first, batch in read for place in range(first, first + batch)]
     assert places == list(range(len(places)))
-
-
-@pytest.mark.parametrize("first_batch", [None, 2])
-def test_the_place_of_a_run_that_does_not_say_it_is_counted(first_batch, tmp_path):
-    plan = started(tmp_path, steps=8, first_batch=first_batch)
-    list(open_training(plan, prepare_run(plan)).events())
-    path = plan.directory / "state/last.safetensors"
-    tensors, about = load_tensors(path)
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    read = about.pop("read")
-    save_tensors(path, tensors, about)
-    training = open_training(plan, prepare_run(plan))
-    assert training.restore()
-    assert training.progress.read == read > 0
 
 
 def test_random_sequences_do_not_depend_on_what_was_read(tmp_path, monkeypatch):

@@ -5,8 +5,8 @@ Real processes, which train together, are in `tests/slow/test_processes.py`.
 
 import dataclasses
 import signal
-import time
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,18 +17,25 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.missing_processes import EndedElsewhereError
 from heedful.models import GPT, GPTConfig
-from heedful.processes import GRACE, Processes
+from heedful.processes import EndedElsewhereError, Processes
 from heedful.torchrun import started
-from heedful.train import PRESETS, TrainSettings, muon
+from heedful.train import PRESETS, muon
 from heedful.train.batches import Which, in_turns
-from heedful.train.exchange import joined, shared_out
 from heedful.train.masked_words import Gaps, MaskedWords
-from heedful.train.memory import memory
 from heedful.train.muon import Muon, matrices_of, orthogonal
 from heedful.train.plan import check_shared_out
-from heedful.train.shards import clip, fill, first_row, gathered, held, own, whole
+from heedful.train.sharding import (
+    clip,
+    fill,
+    first_row,
+    gathered,
+    held,
+    joined,
+    local,
+    shared_out,
+    whole,
+)
 from heedful.train.tasks import NextToken, PaddedPairs, Translating
 
 
@@ -144,7 +151,7 @@ def test_rows_that_are_held_are_those_of_the_whole(rows, size, start, n):
 
 def test_a_tensor_of_one_process_is_its_own_only_part():
     tensor, values = torch.zeros(5, 2), torch.randn(5, 2)
-    assert own(tensor) is tensor
+    assert local(tensor) is tensor
     assert whole(tensor) is tensor
     [only] = gathered([values], [tensor], Processes())
     assert only is values
@@ -169,7 +176,7 @@ def test_real_shards_are_filled_and_gathered(group):
     fill(cut, values)
     assert torch.equal(whole(cut), values)
     fill(cut, distribute_tensor(2 * values, group, [Shard(0)]))
-    [found] = gathered([own(cut)], [cut], Processes())
+    [found] = gathered([local(cut)], [cut], Processes())
     assert torch.equal(found, 2 * values)
     rows, part = held(cut, 2, torch.ones(2, 3))
     rows += part
@@ -178,20 +185,16 @@ def test_real_shards_are_filled_and_gathered(group):
 
 
 def joined_by_all(size, ask):
-    """What `ask` of each process tells the others in its one message, and what the first makes."""
-    parts, sums = [], []
-    with pytest.MonkeyPatch.context() as patch:  # each tells what it has, and hears nothing
+    """What `ask` of each process sends the others in its one message, and what the first makes."""
+    parts = []
+    with pytest.MonkeyPatch.context() as patch:  # each sends what it has, and receives nothing
         patch.setattr(dist, "all_gather_single", lambda every, mine: parts.append(mine))
-        patch.setattr(dist, "all_reduce", lambda total: sums.append(total.clone()))
         for one in processes(size):
             ask(one)
-        told = parts or sums
-        assert not (parts and sums)
-        assert len({len(mine) for mine in told}) == 1
-        assert len(told) == size
+        assert len({len(mine) for mine in parts}) == 1
+        assert len(parts) == size
         patch.setattr(dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(parts)))
-        patch.setattr(dist, "all_reduce", lambda total: total.copy_(torch.stack(sums).sum(0)))
-        return told, ask(Processes(0, size))
+        return parts, ask(Processes(0, size))
 
 
 def shared_by_all(function, stacks, here):
@@ -206,14 +209,13 @@ def test_rows_of_many_tensors_are_joined_by_one_message(lengths, size):
     tensors = [torch.randn(length, 2 + length % 3) for length in lengths]
 
     def ask(one):
-        return joined([own(Part(tensor, one.rank, size)) for tensor in tensors], lengths, one)
+        return joined([local(Part(tensor, one.rank, size)) for tensor in tensors], lengths, one)
 
     told, found = joined_by_all(size, ask)
     for whole_one, tensor in zip(found, tensors, strict=True):
         assert torch.equal(whole_one, tensor)
-    total = sum(tensor.numel() for tensor in tensors)
-    parts = sum(-(-len(tensor) // size) * tensor.shape[1] for tensor in tensors)
-    assert len(told[0]) == (parts if size * parts <= 2 * total else total)
+    rows = sum(-(-len(tensor) // size) * tensor.shape[1] for tensor in tensors)
+    assert len(told[0]) == rows
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 40])
@@ -246,46 +248,11 @@ def test_matrices_are_shared_out_evenly_and_come_back_in_order():
     assert len(told[0]) == 1 * 6 * 6 + 3 * 4 * 6
 
 
-def test_one_process_of_a_cut_model_takes_less_memory():
-    config, train = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12), TrainSettings()
-    alone = memory(config, train)
-    cut = memory(config, dataclasses.replace(train, shard=True), 4)
-    copy = memory(config, train, 4)
-    assert copy.weights == alone.weights
-    assert (copy.blocks, copy.logits) == (alone.blocks // 4, alone.logits // 4)
-    assert 0.25 * alone.weights < cut.weights < 0.26 * alone.weights
-    assert cut.blocks == copy.blocks
-    uneven = memory(config, dataclasses.replace(train, batch=5), 4)
-    assert uneven.logits == 2 * memory(config, dataclasses.replace(train, batch=1)).logits
-
-
-def test_a_process_of_a_cut_model_gathers_what_muon_steps_by():
-    config = GPTConfig(vocabulary=211, context_length=8, width=96, layers=4, heads=4)
-    muon = TrainSettings(optimizer="muon")
-    matrices = 4 * 12 * 96 * 96
-    for size in (2, 8):
-        adamw, copy, cut = (
-            memory(config, dataclasses.replace(muon, **changes), size).weights
-            for changes in ({"optimizer": "adamw"}, {}, {"shard": True})
-        )
-        states = 4 * 4 * memory(config, muon).parameters
-        assert copy - adamw == pytest.approx(4 * (2 + 2 / size) * matrices)
-        others = cut - adamw + states * (1 - 1 / size)
-        assert others == pytest.approx(4 * (3 + 1 / size) * matrices)
-
-
 def test_a_batch_has_a_sequence_for_each():
     quick = PRESETS["quick"].train
     check_shared_out(dataclasses.replace(quick, batch=3), 3)
     with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
         check_shared_out(dataclasses.replace(quick, batch=2), 3)
-    first = dataclasses.replace(quick, batch=4, first_batch=1)
-    with pytest.raises(ArgumentError, match=r"^a first batch of 1 for 2 .* --first-batch 2, or"):
-        check_shared_out(first, 2)
-    both = dataclasses.replace(quick, batch=2, first_batch=1)
-    with pytest.raises(ArgumentError, match=r"a batch of 2 and a first .* --batch 3 --first-batch"):
-        check_shared_out(both, 3)
-    check_shared_out(dataclasses.replace(both, batch=3, first_batch=3), 3)
 
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -328,79 +295,72 @@ def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):
 
 
 @pytest.fixture
-def two(monkeypatch):
-    """Two processes that share a store, as torchrun gives them one."""
-    store, both = dist.HashStore(), processes(2)
-    for one in both:
-        monkeypatch.setitem(one.__dict__, "_kept", store)
-    return both
+def three(monkeypatch):
+    """Processes that share a store, as torchrun gives them one; they wait for nobody."""
+    monkeypatch.setattr("heedful.processes.GRACE", 0.0)
+    monkeypatch.setattr("heedful.processes._hang_up", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # which ignores torchrun from then on
+    store, each = dist.HashStore(), processes(3)
+    for one in each:
+        one.__dict__["store"] = store
+    return each
 
 
-def test_what_the_first_tells_is_heard_and_what_goes_wrong_too(two):
-    first, other = two
-    with first.telling():
-        first.tell({"steps": 3})
-    assert other.hear() == {"steps": 3}
-    again = Processes(1, 2, restarts=1)
-    again.__dict__["_kept"] = other._kept
-    with pytest.raises(HeedfulError, match="nothing"), first.telling():
+def test_what_the_first_announces_is_heard_and_what_goes_wrong_too(three):
+    first, other, _ = three
+    with first.announcing():
+        first.announce({"steps": 3})
+    assert other.announced() == {"steps": 3}
+    with pytest.raises(HeedfulError, match="nothing"), first.announcing():
         raise HeedfulError("nothing")
     with pytest.raises(EndedElsewhereError):
-        other.hear()
-    assert not again._store.check(["told"])  # what was told before a restart is not heard after it
+        other.announced()
 
 
-def test_a_missing_process_is_named_by_the_first_of_those_that_are_left(two, monkeypatch):
-    monkeypatch.setattr("heedful.processes.GRACE", 0.0)
-    three = [Processes(rank, 3) for rank in range(3)]
-    for one in three:
-        one.__dict__["_kept"] = two[0]._kept
-        monkeypatch.setattr(one, "_wait_for", lambda is_so, seconds=0: is_so())
-    three[0]._missing(RuntimeError("closed"), 7)
-    late, closed = RuntimeError("gloo: Timed out waiting"), RuntimeError("gloo: Connection closed")
-    assert isinstance(three[1]._missing(closed, 7), EndedElsewhereError)
-    assert "no answer from process 2 of 3 in 7 s" in str(three[0]._missing(late, 7))
-    said = str(three[0]._missing(closed, 7))
-    assert "no answer from process 2 of 3; likely cause: it was killed" in said
-    three[2]._say_once(HeedfulError("a full disk"))
-    assert isinstance(three[0]._missing(closed, 7), EndedElsewhereError)  # it said so itself
+LATE, CLOSED = "gloo: Timed out waiting", "gloo: Connection closed"
 
 
-def test_who_is_asked_to_end_waits_for_the_others_no_longer_than_that(two, monkeypatch):
-    monkeypatch.setattr("heedful.missing_processes.HURRY", 0.0)
-    first, waited, ended = two[0], [], []
-    asked = [lambda: None, first.asked_to_end.note]
-
-    def wait_for(is_so, seconds=GRACE):
-        for ask in asked:
-            ask()
-            waited.append(is_so())
-
-    monkeypatch.setattr(first, "_wait_for", wait_for)
-    before = signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
-    try:
-        said = str(first._missing(RuntimeError("gloo: closed"), 7))
-        signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert "no answer from process 1 of 2" in said
-    assert waited == [False, True]
-    assert not ended
-    assert not first.asked_to_end.hurries(time.monotonic() + 60)  # one that is missed later on
-    monkeypatch.setattr("heedful.missing_processes.HURRY", 60.0)
-    assert not first.asked_to_end.hurries(0.0)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (LATE, "no answer from process 2 of 3 in 7 s; likely cause: it hangs"),
+        (CLOSED, "no answer from process 2 of 3; likely cause: it was killed"),
+    ],
+)
+def test_a_missing_process_is_named_by_one_of_those_that_are_left(words, expected, three):
+    three[1].store.set("left 1", b"")
+    assert expected in str(three[0]._reported(RuntimeError(words), 7))
+    assert isinstance(three[1]._reported(RuntimeError(words), 7), EndedElsewhereError)
 
 
-def test_alone_nothing_is_told(monkeypatch):
-    here, module = Processes(), nn.Linear(2, 2)
-    with here.telling(), here.together(1.0):
-        here.tell(3)
+def test_an_error_of_its_own_is_reported_where_it_happened(three):
+    error = HeedfulError("a full disk")
+    assert three[2]._reported(error, 7) is error
+    for other in three[:2]:
+        assert isinstance(other._reported(RuntimeError(CLOSED), 7), EndedElsewhereError)
+
+
+def test_where_the_store_is_gone_its_address_is_named(three, monkeypatch):
+    def gone(*_):
+        raise RuntimeError("Broken pipe")
+
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    monkeypatch.setenv("MASTER_PORT", "29400")
+    three[0].__dict__["store"] = SimpleNamespace(set=gone, add=gone, check=gone)
+    assert "no answer from node1:29400" in str(three[0]._reported(RuntimeError(CLOSED), 7))
+    error = ValueError("its own")
+    assert three[0]._reported(error, 7) is error
+
+
+def test_alone_nothing_is_sent():
+    here = Processes()
+    with here.announcing(), here.together(1.0):
+        here.announce(3)
+        here.wait()
         assert here.first(lambda: 5) == 5
     assert here.sums([1.5, 2]) == [1.5, 2]
     assert here.each("a") == ["a"]
     assert here.any(True)
-    assert here.largest(module.weight) is module.weight
-    assert here.launch is None
 
 
 @pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])
@@ -421,4 +381,4 @@ def test_gradients_that_are_cut_are_clipped_as_whole_ones(most, others, group, m
     monkeypatch.setattr(Processes, "sums", lambda here, numbers, device: [numbers[0] + others])
     clip(cut, most, Processes(0, 2))
     for one, of in zip(cut, plain, strict=True):
-        torch.testing.assert_close(own(one.grad), of.grad)
+        torch.testing.assert_close(local(one.grad), of.grad)

@@ -8,7 +8,8 @@ import sys
 import pytest
 from small_runs import started, trained
 
-from heedful.files import load_tensors, read_checked_json, write_json
+from heedful.errors import RunError
+from heedful.files import load_tensors, read_checked_json, save_tensors, write_json
 from heedful.models import load_model
 from heedful.train import (
     Ended,
@@ -29,10 +30,8 @@ def outcome(directory):
     return read_metrics(directory / "metrics.jsonl"), about, numbers
 
 
-GROWING = {"first_batch": 2, "first_context": 5, "half_life": 300, "falling_decay": True}
 RECIPES = {
     "muon": {},
-    "grown": {**GROWING, "matrix_decay": 0.1, "mean_weights": 0.9, "convolution_rate": 0.01},
     "adamw": {
         "matrix_decay": 0.0,
         "optimizer": "adamw",
@@ -186,16 +185,25 @@ def test_best_and_last_are_the_weights_that_they_say(tmp_path):
     assert min(checks)[1] == training.progress.best_step
 
 
-def test_a_run_of_an_older_version_goes_on_as_what_it_was(tmp_path):
-    """With AdamW, and without a convolution, though the presets have others by now."""
-    plan = started(tmp_path, **RECIPES["adamw"])
+def test_files_of_another_version_are_refused_in_a_line(tmp_path):
+    plan = started(tmp_path, steps=4)
+    trained(plan)
     path = plan.directory / "state/recipe.json"
     about = read_checked_json(path)
-    for name in ("optimizer", "initial", "matrix_rate", "matrix_decay", "momentum", "fall"):
-        del about["train"][name]
-    assert about["model"].pop("convolution")
+    for change in ({"momentum": None}, {"momentum": 0.9, "clip_logits": 0.0}):
+        settings = {**about["train"], **change}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        write_json(path, {**about, "train": settings})
+        with pytest.raises(RunError, match=r"another version of heedful.* --overwrite"):
+            read_plan(plan.directory)
     write_json(path, about)
-    assert read_plan(plan.directory).recipe == plan.recipe.changed({"model": {"convolution": 0}})
+    path = plan.directory / "state/last.safetensors"
+    tensors, progress = load_tensors(path)
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    del progress["read"]
+    save_tensors(path, tensors, progress)
+    with pytest.raises(RunError, match=r"how far the run is.* another version of heedful"):
+        trained(plan, resume=True)
 
 
 def test_a_validation_that_is_cut_off_the_metrics_is_told_as_lost(tmp_path):

@@ -1,6 +1,5 @@
 """Watching heads: scores by definition, training unchanged, also where it is cut and goes on."""
 
-import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 import heedful
 from heedful.errors import ArgumentError, TextError
 from heedful.files import load_tensors
-from heedful.models import GPT, GPTConfig, load_model
+from heedful.models import load_model
 from heedful.text import load_tokenizer
 from heedful.train import (
     PRESETS,
@@ -22,10 +21,10 @@ from heedful.train import (
     read_metrics,
     replace,
 )
+from heedful.train.events import Watched
 from heedful.train.place import owning
 from heedful.train.run import events
-from heedful.train.watch import affordable
-from heedful.train.watched import Watched, moments, recordings_of, scores_over_steps
+from heedful.train.watch import moments, recordings_of, scores_over_steps
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(90))
 SEEN = "green wall, green wall"
@@ -92,7 +91,7 @@ def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
 
 
 def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_path):
-    changes = {"model": {"dropout": 0.2}, "watch_every": 3, "clip_logits": 2.0}
+    changes = {"model": {"dropout": 0.2}, "watch_every": 3}
     plans = {
         name: plan_of(tmp_path, name, watch=watch, **(changes | more))
         for name, watch, more in (
@@ -123,7 +122,6 @@ def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_
     assert kept["cut"][1] == about
     metrics = [plan.directory / "metrics.jsonl" for plan in (plans["cut"], plans["whole"])]
     assert metrics[0].read_bytes() == metrics[1].read_bytes()
-    assert b'"clipped"' in metrics[0].read_bytes()
     one, other = (recordings_of(plans[name].directory) for name in ("cut", "whole"))
     assert list(one) == list(other) == [0, 3, 6, 9, 12, 15, 18, 21, 24]
     for step, path in one.items():
@@ -199,16 +197,10 @@ def test_what_cannot_be_watched_is_refused(tmp_path):
         new_plan(tmp_path / "pairs", (), pairs)
 
 
-def test_moments_are_dense_at_first_and_as_many_as_training_affords():
-    for steps in (1, 2, 7, 800, 600_000):
-        for most in (2, 5, 24):
-            found = moments(steps, most)
-            assert found[0] == 0
-            assert found[-1] == steps
-            assert len(found) <= most
-            gaps = [after - before for before, after in pairwise(found)][:-1]
-            assert gaps == sorted(gaps)
-    model = GPT(GPTConfig(vocabulary=11, **SIZES))
-    settings = PRESETS["quick"].train
-    assert affordable(model, dataclasses.replace(settings, steps=100_000), 16) == 24
-    assert affordable(model, dataclasses.replace(settings, steps=10), 16) == 2
+@pytest.mark.parametrize("steps", [1, 2, 7, 800, 600_000])
+def test_moments_are_dense_at_first(steps):
+    found = moments(steps)
+    assert (found[0], found[-1]) == (0, steps)
+    assert len(found) <= 24
+    gaps = [after - before for before, after in pairwise(found)][:-1]
+    assert gaps == sorted(gaps)

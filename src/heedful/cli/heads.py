@@ -197,7 +197,7 @@ def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dic
 
     here = started()
     if here.is_first:  # which tells what is missing for all
-        with here.telling():
+        with here.announcing():
             texts.check()
             check_model(source, opening)
     from heedful.device import choose_device

@@ -61,19 +61,10 @@ def refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
             f"watch_every = {asked['watch_every']} without a text to watch",
             expected="it with --watch or --watch-file",
         )
-    trained = [getattr(recipe.model, name, 0) for name in ("convolution", "residual_scalars")]
-    if "convolution_rate" in asked and not any(trained):
+    if "convolution_rate" in asked and not getattr(recipe.model, "convolution", 0):
         raise ArgumentError(
-            f"convolution_rate = {asked['convolution_rate']} without a short convolution or "
-            "residual scalars",
-            expected="it with --convolution or --residual-scalars, of a GPT",
-        )
-    if "beta2" in asked and settings.half_life:
-        raise ArgumentError(
-            f"beta2 = {asked['beta2']} with a half_life of {settings.half_life:,} tokens",
-            expected="one of them",
-            cause="AdamW then takes the half-life in place of beta2",
-            remedy="leave beta2 out, or add --half-life 0",
+            f"convolution_rate = {asked['convolution_rate']} without a short convolution",
+            expected="it with --convolution, of a GPT",
         )
     for name in asked:
         other, value = needs.get(name, ("", ""))

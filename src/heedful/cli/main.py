@@ -9,7 +9,6 @@ import importlib
 import os
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -18,15 +17,15 @@ import click
 import heedful
 from heedful.cli.usage import in_one_line, no_such_command
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.missing_processes import EndedElsewhereError, LostError
+from heedful.processes import EndedElsewhereError, LostError
 from heedful.torchrun import (
     has_others,
-    is_first_to_speak,
     leave,
-    leave_it_to_the_first,
+    leave_it_to_another,
+    record,
     speaker,
+    speaks,
     started,
-    tell_torchrun,
 )
 
 COMMANDS = {
@@ -113,11 +112,11 @@ def _say(words: str, status: int = 1) -> int:
 
 def _say_first(line: str, status: int) -> int:
     """Print what all processes of torchrun would print alike, once; its exit status."""
-    if is_first_to_speak():
+    if speaks():
         with suppress(OSError):
             print(line, file=sys.stderr)
     else:
-        leave_it_to_the_first()
+        leave_it_to_another()
     return status
 
 
@@ -137,8 +136,8 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.UsageError as error:
         line = in_one_line(error, f"heedful {called}".strip())
-        if is_first_to_speak():
-            tell_torchrun(line)
+        if speaks():
+            record(error)
         return _say_first(line, error.exit_code)
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
@@ -148,13 +147,12 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EndedElsewhereError:
-        leave_it_to_the_first()
+        leave_it_to_another()
         return 1
     except Exception as error:
         words = _one_line(error)
         if not isinstance(error, LostError):
-            is_ours = isinstance(error, HeedfulError)
-            tell_torchrun(words, None if is_ours else traceback.format_exc())
+            record(error)
         if debug:
             raise
         return _say(words)

@@ -34,7 +34,7 @@ def places_for(
     """
     from heedful.errors import ArgumentError
     from heedful.files import check_free, check_no_links
-    from heedful.train.plan import PICTURES
+    from heedful.train.paths import PICTURES
 
     own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
     if own in OTHERS:

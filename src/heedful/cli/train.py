@@ -19,7 +19,6 @@ from heedful.cli.idle_settings import (
 )
 from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
 from heedful.cli.suggestion import suggestion
-from heedful.configuration import FORMERLY
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
@@ -119,15 +118,15 @@ def train(
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
     if watch_file is not None and options["watch"] is not None:
         raise click.UsageError("give a text to --watch, or its file to --watch-file, not both.")
-    from heedful.torchrun import started
+    from heedful.torchrun import launch, started
     from heedful.train.place import has_something, is_of_launch, owning
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
 
     here = started()
     if not here.is_first:
         return join(here)
-    with here.telling():
-        if here.restarts and is_of_launch(out, here.launch):
+    with here.announcing():
+        if here.restarts and is_of_launch(out, launch()):
             resume, overwrite = True, False  # torchrun gives the same command again
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
@@ -160,7 +159,7 @@ def train(
             check_free(out)
         about: dict[str, Any] = {"include": include, "preset": preset_name, "processes": here.size}
         with terminal.left_out_told():
-            plan = new_plan(out, files, recipe, **about)._replace(launch=here.launch)
+            plan = new_plan(out, files, recipe, **about)._replace(launch=launch())
         with terminal.saved_if_unheard(out), owning(out):
             if overwrite and has_something(out):
                 click.echo(f"The run in {out} stays until the first checkpoint of this one.")
@@ -209,7 +208,7 @@ def run(make: str, plan: Plan, here: Processes, resume: bool = False) -> int:
 
     screen = console()
     prepared = terminal.prepare(getattr(preparing, make), plan, screen)
-    here.tell((plan.to_dict(), str(plan.directory), str(prepared.directory), resume))
+    here.announce((plan.to_dict(), str(plan.directory), str(prepared.directory), resume))
     return _train(plan, lambda: prepared, here, resume, screen)
 
 
@@ -220,7 +219,7 @@ def join(here: Processes) -> int:
     from heedful.train.plan import plan_of
     from heedful.train.run import prepared_by_another
 
-    about, directory, place, resume = here.hear()
+    about, directory, place, resume = here.announced()
     plan = plan_of(Path(directory), about)
     prepare = partial(prepared_by_another, plan._replace(directory=Path(place)), here)
     return _train(plan, prepare, here, resume, Console(quiet=True))
@@ -250,7 +249,9 @@ def _train(
         if resume and here.is_first:
             plan.write()  # now that nothing of what was asked for is refused any more
         ended = terminal.train(plan, training, screen)
-    here.end(lambda: _say_end(plan, prepared, training, ended, screen))
+        if here.is_first:
+            _say_end(plan, prepared, training, ended, screen)
+        here.wait()  # where one ends with a status other than 0, torchrun ends the others at once
     return 130 if ended.why == "stopped" else 0
 
 
@@ -283,7 +284,6 @@ def _continued(
     pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
-    from heedful.train.growth import check_growth
     from heedful.train.plan import absolute, check_installed, check_watched
 
     refuse_foreign(changes.get("model", {}), plan.recipe)
@@ -296,7 +296,7 @@ def _continued(
         different += [
             f"{name} = {value!r}"
             for name, value in settings.items()
-            if FORMERLY.get(name, name) in kept and is_other(begun, name, value)
+            if name in kept and is_other(begun, name, value)
         ]
     sources = tuple(map(absolute, files))
     has_others = (sources or pairs is not None) and sources != plan.sources
@@ -311,7 +311,6 @@ def _continued(
         )
     recipe = plan.recipe.changed(changes)
     refuse_idle_training(changes.get("train", {}), recipe)
-    check_growth(recipe)
     check_watched(recipe)
     check_installed(recipe)
     return plan._replace(recipe=recipe)

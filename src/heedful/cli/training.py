@@ -75,8 +75,8 @@ def _fewer(plan: Plan, prepared: Prepared) -> str:
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
     from heedful.text import LICENCE, TITLE
-    from heedful.train.checkpoint import MOST_AVERAGED
-    from heedful.train.memory import memory, said
+    from heedful.train.memory import in_words, memory
+    from heedful.train.metrics import MOST_AVERAGED
     from heedful.views.terminal import count, many
 
     tokens, config = prepared.tokens, prepared.config
@@ -99,10 +99,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "memory",
-            f"{'' if training.here.is_alone else 'in each process '}"
-            f"about {said(needed.weights)} for weights, gradients and the optimizer, "
-            f"{said(needed.blocks)} for what the blocks keep of a batch, {said(needed.logits)} for "
-            "its logits",
+            f"about {in_words(needed)}{'' if training.here.is_alone else ' in each process'}",
         ),
         ("device", f"{training.device}, products in {_name(training.products)}"),
         *_processes(training),
@@ -135,7 +132,7 @@ def _processes(training: Training) -> list[tuple[str, str]]:
 
 def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
     """How often a text is watched, and where its recordings go."""
-    from heedful.train.plan import WATCHED
+    from heedful.train.paths import WATCHED
 
     watch = training.watch
     if watch is None:
@@ -297,7 +294,7 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
-    from heedful.train.plan import METRICS
+    from heedful.train.paths import METRICS
     from heedful.views.curve import loss_curve
 
     losses = losses_of(read_metrics(directory / METRICS))
@@ -334,14 +331,11 @@ def _stopping(training: Training) -> Iterator[None]:
     """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once.
 
     A terminal that is closed does the same, often twice, unless the program was told to outlive it
-    (`nohup`). Where an error ends one of several processes, SIGTERM ends it no sooner: it is
-    torchrun's, which has seen another one die, and this one is about to say which.
+    (`nohup`).
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         training.stop()
-        if number == signal.SIGTERM:
-            training.here.asked_to_end.note()
         if number != HANGUP:
             signal.signal(number, before[number])
 
@@ -351,13 +345,8 @@ def _stopping(training: Training) -> Iterator[None]:
             continue
         with suppress(ValueError):  # not the main thread, as in tests and notebooks
             before[asked] = signal.signal(asked, stop)
-    stays: set[int] = set()
     try:
         yield
-    except BaseException:
-        if not training.here.is_alone:
-            stays = {signal.SIGTERM}
-        raise
     finally:
-        for number in before.keys() - stays:
+        for number in before:
             signal.signal(number, before[number])

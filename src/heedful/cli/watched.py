@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def was_watched(source: Path) -> bool:
     """Whether it is a run whose heads were looked at while it was trained."""
-    from heedful.train.watched import recordings_of
+    from heedful.train.watch import recordings_of
 
     return source.is_dir() and bool(recordings_of(source))
 
@@ -27,8 +27,8 @@ def how_heads_formed(source: Path, title: str | None) -> Any:
     """
     from heedful.cli.training import losses_of
     from heedful.train import read_metrics
-    from heedful.train.plan import METRICS
-    from heedful.train.watched import scores_over_steps
+    from heedful.train.paths import METRICS
+    from heedful.train.watch import scores_over_steps
     from heedful.views.forming import Forming, forming_picture, forming_table
     from heedful.views.terminal import console
 
@@ -49,8 +49,8 @@ def moments_of(source: Path) -> tuple[dict[str, Recording], list[Moment]]:
     """The recordings of a watched run by their names, and the step and losses of each."""
     from heedful.recording import load
     from heedful.train import read_metrics
-    from heedful.train.plan import METRICS
-    from heedful.train.watched import recordings_of
+    from heedful.train.paths import METRICS
+    from heedful.train.watch import recordings_of
     from heedful.views.explorer.texts import Moment
 
     metrics = read_metrics(source / METRICS)

@@ -100,8 +100,8 @@ def _attention(
     layer: MultiHeadAttention, seen: Mapping[nn.Module, Seen], reads: Stage
 ) -> list[Stage]:
     call = seen[layer]
-    rotary, values = call.keywords.get("rotary"), call.keywords.get("values")
-    heads = layer.project(call.arguments[0], rotary=rotary, values=values)
+    rotary = call.keywords.get("rotary")
+    heads = layer.project(call.arguments[0], rotary=rotary)
     sizes = [layer.heads, layer.kv_heads, layer.kv_heads]
     weight, bias = layer.projection.weight.detach(), layer.projection.bias
     split = [size * layer.head_width for size in sizes]
@@ -134,21 +134,9 @@ def _attention(
             for name, stage, tensor in zip(PURPOSES, last[:2], heads, strict=False)
         ]
         more += last[:2]
-    if values is not None:
-        of_tokens = _of_tokens(_cut(values[0], layer.head_width), reads.rows)
-        sentence = "The value that is read off the states, and that of the token itself."
-        last[2] = added("added value", [last[2], of_tokens], sentence, heads.value[0])
-        more += [of_tokens, last[2]]
     causes = Causes(heads, call.keywords.get("causal", False), mask=call.keywords.get("mask"))
     found = attend(causes, last)
     return [*tables, *vectors, *more, *found, *mix(found[-1], layer.output)]
-
-
-def _of_tokens(values: Tensor, rows: str) -> Stage:
-    """What a table adds to the values of each token."""
-    return held("token value", values, "token value = table of values[id], cut into heads",
-                "Each token's row of a table that this block has: what the token gives wherever it "
-                "stands.", rows)  # fmt: skip
 
 
 def _cross(

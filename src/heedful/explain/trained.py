@@ -19,11 +19,10 @@ from heedful.explain.stages import (
     answer,
     check_index,
     held,
-    reader_of,
 )
 from heedful.explain.watching import Seen, watch
 from heedful.explain.words import Names, masked_word_head, says
-from heedful.layers import ResidualScalars, ShortConvolution
+from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 
@@ -60,7 +59,7 @@ def explain_gpt(
     stages = _arrive(model, ids[0])
     names = Names(config.vocabulary, pieces)
     sections = [Section("From text to vectors", tuple(stages))]
-    sections += through(blocks, seen, stages[-1], layer, "block", "tokens", scalars=model.scalars)
+    sections += through(blocks, seen, stages[-1], layer, "block", "tokens")
     end = [ending("final", sections[-1].stages[-1], model.norm, last)]
     end += says(end[-1], model.head, config.tied, "as the next one")
     title = "From the last states to the next token"
@@ -149,7 +148,6 @@ def explain_bert(
 def through(
     blocks: Sequence[nn.Module], seen: Mapping[nn.Module, Seen], source: Stage, layer: int,
     name: str, rows: str, memory: Stage | None = None, side: str = "",
-    scalars: ResidualScalars | None = None,
 ) -> list[Section]:  # fmt: skip
     """The sections of all blocks: one is opened, the others have a line each."""
     states = [seen[block].made for block in blocks]
@@ -170,9 +168,6 @@ def through(
         if layer:
             arrives = held("states", states[layer - 1], f"states = {name} {layer - 1}(states)",
                            "", rows)  # fmt: skip
-        if scalars is not None:
-            arrives = _weighed(arrives, source, scalars, layer)
-            found.append(Section(f"What {name} {layer} reads", (arrives,), layer=layer))
         title = f"{name[0].upper()}{name[1:]} {layer} of {len(blocks)}"
         opening: Any = blocks[layer]
         found += opened(opening, seen, arrives, layer, title, memory, side)
@@ -187,24 +182,6 @@ def ending(name: str, states: Stage, norm: nn.Module, made: Tensor) -> Stage:
                     "As they come out of the last block, whose own norm was the last.",
                     states.rows, sources=(states,), reads="number")  # fmt: skip
     return normed(name, states, norm, made, "The last norm, after all blocks.")
-
-
-def _weighed(states: Stage, source: Stage, scalars: ResidualScalars, layer: int) -> Stage:
-    """What a block reads: the states before it and those before all blocks, each times a number."""
-    mine, first = float(scalars.stream[layer]), float(scalars.first[layer])
-    made = scalars(states.numbers(), source.numbers(), layer)
-    read = [reader_of(stage) for stage in (states, source)]
-    sources = (states,) if states is source else (states, source)  # block 0 has one source
-
-    def how(head: int, row: int, column: int) -> Formula:
-        before, begun = (of(head, row)[column] for of in read)
-        return Formula("{} × {} + {} × {}", (mine, before, first, begun))
-
-    return held(
-        "weighed", made, f"weighed = r · {states.name} + e · {source.name}",
-        "The states before this block and those before all blocks, each times a number that the "
-        "model has learned.", states.rows, how=how, sources=sources, reads="number",
-    )  # fmt: skip
 
 
 def ids_stage(ids: Tensor, rows: str) -> Stage:

@@ -24,8 +24,7 @@ from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.json_files import read_checked_json, write_checked_json
 from heedful.files.tensor_files import AGAIN, description
 from heedful.files.whole import damaged, flush, make_directory, saving
-from heedful.missing_processes import EndedElsewhereError
-from heedful.processes import Processes
+from heedful.processes import EndedElsewhereError, Processes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from heedful.layers.cross import CrossAttention
     from heedful.layers.multihead import Heads, MultiHeadAttention
     from heedful.layers.norm import NORMS, RMSNorm
-    from heedful.layers.residual_scalars import ResidualScalars
     from heedful.layers.single import CausalAttention, SelfAttention, SimpleSelfAttention
     from heedful.layers.stacked import StackedHeads
-    from heedful.layers.value_embeddings import ValueEmbeddings
 
 __all__ = [
     "ACTIVATIONS",
@@ -48,12 +46,10 @@ __all__ = [
     "PreNormBlock",
     "PreNormDecoderBlock",
     "RMSNorm",
-    "ResidualScalars",
     "SelfAttention",
     "ShortConvolution",
     "SimpleSelfAttention",
     "StackedHeads",
-    "ValueEmbeddings",
     "check_heads",
     "feed_forward",
 ]
@@ -80,9 +76,7 @@ __getattr__, __dir__ = lazily(
         "heedful.layers.cross": ["CrossAttention"],
         "heedful.layers.multihead": ["Heads", "MultiHeadAttention"],
         "heedful.layers.norm": ["NORMS", "RMSNorm"],
-        "heedful.layers.residual_scalars": ["ResidualScalars"],
         "heedful.layers.single": ["CausalAttention", "SelfAttention", "SimpleSelfAttention"],
         "heedful.layers.stacked": ["StackedHeads"],
-        "heedful.layers.value_embeddings": ["ValueEmbeddings"],
     },
 )

@@ -96,7 +96,6 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
         rotary: tuple[Tensor, Tensor] | None = None,
-        values: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch queries width"]:
         """Attend among the tokens of x, and to those that the cache holds; the shape of x.
@@ -106,10 +105,9 @@ class MultiHeadAttention(nn.Module):
             mask: True = may attend, as in `heedful.attention`, over all M keys.
             causal: no token sees a later one.
             rotary: cosines and sines (N, d / 2) of the tokens' positions.
-            values: (B, N, G · d), added to the values of x.
             cache: keys and values of earlier tokens; the new ones are added.
         """
-        query, key, value = self.project(x, rotary=rotary, values=values, cache=cache)
+        query, key, value = self.project(x, rotary=rotary, cache=cache)
         dropout = self.dropout if self.training else 0.0
         context = attention(query, key, value, mask=mask, causal=causal, dropout=dropout)
         return self.output(context.transpose(1, 2).flatten(2))
@@ -121,7 +119,6 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "*batch queries width"],
         *,
         rotary: tuple[Tensor, Tensor] | None = None,
-        values: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Heads:
         """The query, key and value that will attend: split into heads, normalised, rotated."""
@@ -131,9 +128,6 @@ class MultiHeadAttention(nn.Module):
         query, key = self.query_norm(query), self.key_norm(key)
         if rotary is not None:
             query, key = rotate(query, *rotary), rotate(key, *rotary)
-        if values is not None:
-            values = values.to(value.dtype)  # where autocast gives the product lower precision
-            value = value + values.unflatten(-1, (-1, self.head_width)).transpose(-3, -2)
         if cache is not None:
             key, value = cache.append(key, value)
         return Heads(query, key, value)
@@ -147,7 +141,6 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
         rotary: tuple[Tensor, Tensor] | None = None,
-        values: Tensor | None = None,
     ) -> Steps:
         """What `forward` computes up to the context, every intermediate kept (N × M a head)."""
-        return steps(*self.project(x, rotary=rotary, values=values), mask=mask, causal=causal)
+        return steps(*self.project(x, rotary=rotary), mask=mask, causal=causal)

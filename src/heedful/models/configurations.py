@@ -65,15 +65,6 @@ divides the width; try 6 heads
         "before it; 0: none.",
         low=0,
     )
-    value_embeddings: bool = setting(
-        False,
-        "In each block a table, whose row of a token is added to its values: vocabulary × width "
-        "numbers for a block.",
-    )
-    residual_scalars: bool = setting(
-        False,
-        "Each block reads the states before it and the embeddings, each times a learned number.",
-    )
     activation: str = setting(
         "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)
     )

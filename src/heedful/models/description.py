@@ -174,11 +174,6 @@ def _gpt(model: GPT) -> Description:
         parts.append(Part("position table", model.positions.numel()))
     if model.convolution is not None:
         parts.append(Part("short convolution", parameters_in(model.convolution)))
-    if model.values is not None:
-        rows = parameters_in(model.values)
-        parts.append(Part("value table", rows // config.layers, config.layers))
-    if model.scalars is not None:
-        parts.append(Part("residual scalars", parameters_in(model.scalars)))
     parts.append(_repeated("block", blocks))
     if config.norm_order == "pre":
         parts.append(Part("final norm", parameters_in(model.norm)))
@@ -186,8 +181,6 @@ def _gpt(model: GPT) -> Description:
     passages = [*_embedding(config.width)]
     if model.convolution is not None:
         passages.append(Passage("short convolution", (("B", "N", config.width),)))
-    if model.scalars is not None:
-        passages.append(Passage("weighed with embeddings", (("B", "N", config.width),), "block"))
     passages += _block(blocks[0], config.norm_order, "block")
     if config.norm_order == "pre":
         passages.append(Passage("final norm", (("B", "N", config.width),)))

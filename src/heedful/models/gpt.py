@@ -19,9 +19,7 @@ from heedful.layers import (
     KeyValueCache,
     MultiHeadAttention,
     PreNormBlock,
-    ResidualScalars,
     ShortConvolution,
-    ValueEmbeddings,
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep
@@ -64,13 +62,6 @@ class GPT(nn.Module):
         self.convolution = (
             ShortConvolution(config.width, config.convolution) if config.convolution else None
         )
-        values = (config.kv_heads or config.heads) * config.width_of_heads
-        self.values = (
-            ValueEmbeddings(config.vocabulary, values, config.layers)
-            if config.value_embeddings
-            else None
-        )
-        self.scalars = ResidualScalars(config.layers) if config.residual_scalars else None
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.norm = _norm(config) if config.norm_order == "pre" else nn.Identity()
         self.head = nn.Linear(config.width, config.vocabulary, bias=config.logit_bias)
@@ -105,14 +96,13 @@ class GPT(nn.Module):
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
-        states, values, mask = [x], self._values(ids), self.mask(keep)
+        states, mask = [x], self.mask(keep)
         for i, block in enumerate(self.blocks):
             x = block(
-                self._entering(x, states[0], i),
+                x,
                 mask=mask,
                 causal=True,
                 rotary=angles,
-                values=values[i],
                 cache=cache[i] if cache is not None else None,
             )
             states.append(x)
@@ -125,11 +115,9 @@ class GPT(nn.Module):
         A layer's are made when they are asked for, so that one who keeps few needs room for few.
         """
         check_ids(ids, self.config.vocabulary, self.config.context_length)
-        first, angles = self._embed(ids, slice(0, ids.shape[1]))
-        x, values = first, self._values(ids)
+        x, angles = self._embed(ids, slice(0, ids.shape[1]))
         attending: dict[str, Any] = {"mask": self.mask(), "causal": True, "rotary": angles}
-        for i, block in enumerate(cast("list[PreNormBlock]", self.blocks)):
-            attending["values"], x = values[i], self._entering(x, first, i)
+        for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attended(x), **attending)
             x = block(x, **attending)
 
@@ -180,14 +168,6 @@ class GPT(nn.Module):
             cosines, sines = cosines[:, None], sines[:, None]
         return self.dropout(x), (cosines, sines)
 
-    def _values(self, ids: Tensor) -> tuple[Tensor | None, ...]:
-        """What each block adds to the values of its tokens."""
-        return (None,) * len(self.blocks) if self.values is None else self.values(ids)
-
-    def _entering(self, x: Tensor, first: Tensor, block: int) -> Tensor:
-        """What a block reads of the states before it and of those before all blocks."""
-        return x if self.scalars is None else self.scalars(x, first, block)
-
     def _convolved(self, ids: Tensor, keep: Tensor | None, cache: KeyValueCache | None) -> Tensor:
         """The tokens' vectors with those before them, of which a cache has the ids."""
         convolution, seen = cast(ShortConvolution, self.convolution), 0
@@ -227,7 +207,7 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith("output.weight"):
                 parameter.normal_(std=deviation / math.sqrt(2 * self.config.layers))
-            elif parameter.ndim == 2 and not name.startswith("values."):
+            elif parameter.ndim == 2:
                 parameter.normal_(std=deviation)
             elif name.endswith("bias"):
                 parameter.zero_()

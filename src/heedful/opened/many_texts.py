@@ -92,7 +92,7 @@ def over_texts(
     include: str = "*",
     context_length: int | None = None,
     processes: Processes | None = None,
-    timeout: float = 600.0,
+    timeout: float = 86_400.0,
     progress: Tell = lambda share: None,
 ) -> OverTexts[M]:
     """Record every text, and gather what is asked over all of them, each process its share.
@@ -108,7 +108,7 @@ def over_texts(
         context_length: the most tokens of a context; default as many as the model reads.
         processes: those that share the work, as `heedful.torchrun.started` knows them; default
             this one alone.
-        timeout: seconds after which one that is not at work any more ends the others.
+        timeout: seconds that processes which are done wait for one that is not; a day.
         progress: is told of the share of its own work that is done, 0 to 1.
 
     Returns:
@@ -143,15 +143,19 @@ def over_texts(
         opened.contexts("", context_length)  # what is wrong for every text is said at once
         return [*map(_sized, text_files(names, include))]
 
-    texts = here.told(listed)
+    if here.is_first:
+        with here.announcing():
+            texts = listed()
+            here.announce(texts)
+    else:
+        texts = here.announced()
     parts = [part for text, (_, size) in enumerate(texts) for part in _parts(text, size)]
     own = [parts[i] for i in shares([part.size for part in parts], here.size)[here.rank]]
-    done = _Done(own, progress, here)
+    done = _Done(own, progress)
     reader = _Reader(opened, [path for path, _ in texts], make, context_length, done)
-    for text, wanted in groupby(own, key=lambda part: part.text):
-        reader.read(text, {part.part: part for part in wanted})
-    here.meet(timeout)
     with here.together(timeout):
+        for text, wanted in groupby(own, key=lambda part: part.text):
+            reader.read(text, {part.part: part for part in wanted})
         everything = here.each(reader.together)
     together = OverTexts(make())
     for one in everything:
@@ -183,15 +187,13 @@ def _parts(text: int, size: int) -> list[_Part]:
 
 
 class _Done:
-    """Tells how much of its own work is done, by the sizes of parts; and that it goes on."""
+    """Tells how much of its own work is done, by the sizes of parts."""
 
-    def __init__(self, own: list[_Part], tell: Tell, here: Processes) -> None:
+    def __init__(self, own: list[_Part], tell: Tell) -> None:
         self._all, self._done, self._tell = sum(part.size for part in own), 0, tell
-        self._here = here
 
     def within(self, part: _Part, share: float) -> None:
         """A share of a part is done."""
-        self._here.goes_on()
         self._tell(min(1.0, (self._done + share * part.size) / self._all))
 
     def with_all_of(self, part: _Part) -> None:

@@ -16,7 +16,7 @@ from heedful.text.choice import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.tokens import TokenFile, distinct, id_type, write_ids
+from heedful.text.tokens import TokenFile, check_share, distinct, id_type, write_ids
 from heedful.text.wordpiece import WordPieceTokenizer
 
 MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
@@ -101,7 +101,8 @@ class PairFile:
     """
 
     def __init__(self, path: str | Path, end: int, validation: float = 0.1) -> None:
-        tokens = TokenFile(path, validation)
+        check_share(validation)
+        tokens = TokenFile(path, 0.0)  # pairs are split, not ids
         self.ids, self.checksum, self.begin = tokens.ids, tokens.checksum, end - 1
         ends = np.flatnonzero(self.ids == end) + 1
         if len(ends) % 2 or not len(ends) or ends[-1] != len(self.ids):

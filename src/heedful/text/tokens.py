@@ -29,7 +29,7 @@ class TokenFile:
 
     Raises:
         RunError: the file is missing or damaged.
-        ArgumentError: the share is not at least 0 and below 1.
+        ArgumentError: the share is not at least 0 and below 1, or leaves no id to train on.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tokens.npy"
@@ -40,15 +40,16 @@ class TokenFile:
     """
 
     def __init__(self, path: str | Path, validation: float = 0.1) -> None:
-        if not 0 <= validation < 1:
-            raise ArgumentError(
-                f"a validation share of {validation}",
-                expected="at least 0 and below 1",
-                remedy="try 0.1",
-            )
+        check_share(validation)
         self.path = Path(path)
         self.ids, self.checksum = _open(self.path)
         self._split = int(len(self.ids) * (1 - validation))
+        if not self._split:
+            raise ArgumentError(
+                f"a validation share of {validation} of {len(self.ids):,} tokens",
+                expected="a share that leaves at least one to train on",
+                remedy="give more text, or a smaller share",
+            )
 
     def __len__(self) -> int:
         """The number of ids."""
@@ -67,6 +68,16 @@ class TokenFile:
     def used(self) -> np.ndarray:
         """The distinct ids of the text, ascending, (U,) int64; the whole file is read once."""
         return distinct(self.ids)
+
+
+def check_share(validation: float) -> None:
+    """Refuse a share for validation that is not at least 0 and below 1; `ArgumentError`."""
+    if not 0 <= validation < 1:
+        raise ArgumentError(
+            f"a validation share of {validation}",
+            expected="at least 0 and below 1",
+            remedy="try 0.1",
+        )
 
 
 def id_type(size: int) -> np.dtype:

@@ -6,10 +6,10 @@ from heedful.lazy import lazily
 
 if TYPE_CHECKING:
     from heedful.device import choose_device
-    from heedful.train.checkpoint import Progress, read_metrics
     from heedful.train.events import Ended, Event, Saved, Step, Validation
     from heedful.train.loop import Training
     from heedful.train.masked_words import MaskedWords
+    from heedful.train.metrics import Progress, read_metrics
     from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
     from heedful.train.presets import PRESETS, preset
     from heedful.train.run import Prepared, begin, open_training, prepare_run, replace
@@ -53,10 +53,10 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "heedful.device": ["choose_device"],
-        "heedful.train.checkpoint": ["Progress", "read_metrics"],
         "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],
         "heedful.train.loop": ["Training"],
         "heedful.train.masked_words": ["MaskedWords"],
+        "heedful.train.metrics": ["Progress", "read_metrics"],
         "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
         "heedful.train.presets": ["PRESETS", "preset"],
         "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],

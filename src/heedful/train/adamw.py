@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from heedful.train.shards import own
+from heedful.train.sharding import local
 
 Optimizer = torch.optim.Optimizer
 
@@ -17,13 +17,15 @@ class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's own fused function.
 
     Bit for bit `torch.optim.AdamW(fused=True)`, with the same names in its state. That class
-    imports torch's compiler at its first use, which takes a second: as long as torch itself. Of a
-    weight that is cut among processes each steps the rows that it holds.
+    imports torch's compiler at its first use, which made a run of 190 steps (12 × 64 tokens, one
+    thread) take 1.14 of its processor time, the median of three pairs. Of a weight that is cut
+    among processes each steps the rows that it holds.
 
     Args:
         groups: of parameters: `params`, and what differs from the defaults below.
-        lr: learning rate; betas: decay of the mean of gradients, and of their squares;
-            weight_decay: λ of W ← (1 − lr λ) W.
+        lr: learning rate.
+        betas: decay of the mean of gradients, and of their squares.
+        weight_decay: λ of W ← (1 − lr λ) W.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
     >>> weight.grad = torch.tensor([0.5, -3.0])
@@ -47,24 +49,24 @@ class AdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step, by the gradients that are there; a closure is not asked."""
+        """One step along the gradients; a closure is not called."""
         for group in self.param_groups:
             self._step(group)
 
     def _step(self, group: dict[str, Any]) -> None:
-        given = [one for one in group["params"] if one.grad is not None]
-        if not given:
+        parameters = [tensor for tensor in group["params"] if tensor.grad is not None]
+        if not parameters:
             return
-        states = [self._state_of(one) for one in given]
-        parameters, gradients = [own(one) for one in given], [own(one.grad) for one in given]
+        states = [self._state_of(parameter) for parameter in parameters]
         means, squares, steps = (
-            [own(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+            [local(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
         )
         beta1, beta2 = group["betas"]
         adamw(
-            parameters, gradients, means, squares, [], steps, fused=True, amsgrad=False,
-            beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
-            eps=1e-8, maximize=False,
+            [local(parameter) for parameter in parameters],
+            [local(parameter.grad) for parameter in parameters],
+            means, squares, [], steps, fused=True, amsgrad=False, beta1=beta1, beta2=beta2,
+            lr=group["lr"], weight_decay=group["weight_decay"], eps=1e-8, maximize=False,
         )  # fmt: skip
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:

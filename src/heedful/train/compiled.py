@@ -2,71 +2,80 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import sysconfig
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor
+from heedful.errors import ArgumentError, HeedfulError
 
-from heedful.errors import HeedfulError
-from heedful.models.checks import check_ids
+if TYPE_CHECKING:
+    import torch
 
-Loss: TypeAlias = Callable[[Any, Any, float], Tensor]  # of a model, a batch, and label smoothing
+Loss: TypeAlias = "Callable[[Any, Any, float], torch.Tensor]"  # model, batch, label smoothing
+
+
+def check_compiler(kind: str) -> None:
+    """Refuse to compile for a kind of model whose batches vary, or where there is no compiler.
+
+    Args:
+        kind: a key of `heedful.train.settings.CONFIGURATIONS`.
+
+    Raises:
+        ArgumentError: no GPT, no C++ compiler, no header of Python's.
+    """
+    if kind != "GPT":
+        raise ArgumentError(
+            f"--compile for a model of the kind {kind}",
+            expected="a GPT",
+            cause="its batches have other shapes at each step, and each would be compiled anew",
+            remedy="leave it out",
+        )
+    compiler = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    lacking = []
+    if os.name != "nt" and shutil.which(compiler) is None:  # there torch looks for Microsoft's
+        lacking.append(f"the C++ compiler {compiler}")
+    if not header.is_file():
+        lacking.append(f"{header}, which a package such as python3-dev brings")
+    if lacking:
+        raise ArgumentError(
+            f"--compile without {' and '.join(lacking)}",
+            remedy="install it, or train with --no-compile",
+        )
 
 
 def compiled(loss: Loss) -> Loss:
     """A task's loss of a GPT as one compiled graph, and its gradient as another.
 
-    A shape of batches is compiled when it is first met, always for itself alone, so that a run that
-    goes on has the same kernels as one that never stopped.
+    A shape of batches is compiled when it is first met, for itself alone. The gradient of the token
+    table is added up by several threads in an order that varies, so its last digits do too.
 
     Raises:
         HeedfulError: torch cannot compile it here, when it is called.
         ArgumentError: ids without a row of the table, which compiled code would not notice.
     """
-    from torch._dynamo.exc import TorchDynamoException  # a second, for who compiles only
+    import torch
+    from torch._dynamo.exc import TorchDynamoException
 
-    run = torch.compile(loss, fullgraph=True, dynamic=False, backend=_inductor)
-    met: set[torch.Size] = set()
+    from heedful.models.checks import check_ids
 
-    def first(*given: Any) -> Tensor:
+    run = torch.compile(loss, fullgraph=True, dynamic=False)
+
+    def checked(model: Any, batch: Any, smoothing: float) -> torch.Tensor:
+        check_ids(batch.inputs, model.config.vocabulary, model.config.context_length)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # advice to who writes the model
-                return run(*given)
+                return run(model, batch, smoothing)
         except TorchDynamoException as error:
             raise HeedfulError(
                 f"torch cannot compile the training pass: {str(error).strip().splitlines()[0]}",
                 remedy="go on with --resume --no-compile",
             ) from error
 
-    def checked(model: Any, batch: Any, smoothing: float) -> Tensor:
-        check_ids(batch.inputs, model.config.vocabulary, model.config.context_length)
-        if batch.inputs.shape in met:
-            return run(model, batch, smoothing)
-        loss = first(model, batch, smoothing)
-        met.add(batch.inputs.shape)
-        return loss
-
     return checked
-
-
-def _inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """torch's compiler, with the gradient of a table of embeddings left to torch.
-
-    The compiler's own adds to a row from several threads at once, in an order that is another one
-    each time.
-    """
-    from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.lowering import lowerings, make_fallback, require_contiguous
-
-    gathered = torch.ops.aten.embedding_dense_backward.default
-    parts = dict(select_decomp_table())
-    parts.pop(gathered)
-    if gathered not in lowerings:
-        # Said outright: what torch finds out by itself it refuses where CI is set, as on a server
-        # that runs tests
-        make_fallback(gathered, require_contiguous, override_decomp=True)
-    return compile_fx(graph, inputs, decompositions=parts)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-from heedful.train.watched import Watched
-
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -30,6 +28,19 @@ class Validation:
     step: int
     loss: float
     best: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """The heads were looked at: each score by its name, for each call of attention and its heads.
+
+    `scores` has entropy, previous, induction and sink, as `heedful heads` defines them, and
+    largest_logit, the largest scaled product of a query and a key before softmax; None where the
+    text says nothing of one, as of induction where no token comes again.
+    """
+
+    step: int
+    scores: dict[str, list[list[float | None]]]
 
 
 @dataclasses.dataclass(frozen=True)

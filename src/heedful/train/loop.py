@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +19,22 @@ from torch import nn
 from heedful.device import choose_products
 from heedful.errors import HeedfulError
 from heedful.files import alone
-from heedful.missing_processes import EndedElsewhereError
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import Which, in_turns
-from heedful.train.chance import BETTER, chance
-from heedful.train.checkpoint import Metrics, Progress, latest, saved_step
-from heedful.train.clipping import LogitClipping
+from heedful.train.checkpoint import latest, saved_step
 from heedful.train.compiled import Loss, compiled
-from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation
-from heedful.train.freed_memory import keep_freed_memory
-from heedful.train.growth import Size, size_of
-from heedful.train.mean_weights import MeanWeights
+from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
+from heedful.train.malloc import keep_freed_memory
+from heedful.train.metrics import Line, Metrics, Progress
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.passes import passes_of
+from heedful.train.paths import METRICS
 from heedful.train.settings import TrainSettings
-from heedful.train.shards import clip, whole
-from heedful.train.tasks import Task
-from heedful.train.watched import Watched, forget_after
+from heedful.train.sharding import clip, whole
+from heedful.train.tasks import Task, unigram_entropy
+from heedful.train.watch import forget_after
 
 if TYPE_CHECKING:
     from heedful.train.watch import Watch
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
 # In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
 # whose states then stay in its caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
+BETTER = 0.9  # of the unigram entropy: what has had a lower mean loss has learned more than that
 
 
 class Training:
@@ -60,7 +58,8 @@ class Training:
             sequences of a batch. All have the same events; the first one writes.
         device: where to train; where the model is by default.
 
-    `watch` is what looks at a text meanwhile, if something does.
+    `watch` looks at a text meanwhile, if it is set; `callbacks` are called with each line of
+    `metrics.jsonl`, in the process that writes it.
     """
 
     def __init__(
@@ -78,10 +77,9 @@ class Training:
         self.products = choose_products(settings.precision, self.device)
         self.passes = passes_of(model, self.here, self.device, settings.shard)
         self.optimizer = make_optimizer(model, settings, self.here, self.products)
-        self.clipping = LogitClipping(model, settings.clip_logits, self.here)
         self.watch: Watch | None = None
+        self.callbacks: list[Callable[[Line], None]] = []
         self.parameters = list(model.parameters())
-        self.mean = MeanWeights(self.optimizer, self.parameters, settings.mean_weights)
         self._training_loss = compiled(task.loss) if settings.compile else task.loss
         self.progress = Progress()
         self._stopping = self._all_stop = False
@@ -91,18 +89,7 @@ class Training:
         if latest(self.directory) is None:
             return False
         self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
-        if self.progress.read < 0:
-            self.progress.read = self._read_by_now()
-        self.mean.restored()
         return True
-
-    def _read_by_now(self) -> int:
-        """The sequences that the steps so far have read, if their settings were those of now."""
-        sizes = (
-            size_of(step, self.settings, self.task.context_length)
-            for step in range(self.progress.step)
-        )
-        return self.settings.accumulation * sum(size.batch for size in sizes)
 
     def stop(self) -> None:
         """Save and end after the step that is under way, and so do the other processes."""
@@ -117,8 +104,12 @@ class Training:
     def owned_events(self) -> Iterator[Event]:
         """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
         keep_freed_memory()
-        path = self.directory / "metrics.jsonl"
-        metrics = Metrics(path, self.progress, is_writer=self.here.is_first)
+        metrics = Metrics(
+            self.directory / METRICS,
+            self.progress,
+            is_writer=self.here.is_first,
+            callbacks=self.callbacks if self.here.is_first else (),
+        )
         try:
             yield from self._events(metrics)
         finally:
@@ -173,7 +164,7 @@ class Training:
     @functools.cached_property
     def chance(self) -> float:
         """The loss of guessing by frequency alone, in nats per token."""
-        return chance(self.task)
+        return unigram_entropy(self.task)
 
     def evaluate(self, data: Any) -> float | None:
         """Mean loss over all of a split, in nats per token; None where asked to stop.
@@ -182,8 +173,7 @@ class Training:
         """
         self.model.eval()
         try:
-            with self.mean.in_use():
-                return self._mean_loss(data)
+            return self._mean_loss(data)
         finally:
             self.model.train()
 
@@ -213,22 +203,15 @@ class Training:
     def _step(self, metrics: Metrics) -> Step:
         settings, step = self.settings, self.progress.step
         began = time.perf_counter()
-        size = size_of(step, settings, self.task.context_length)
-        read = settings.accumulation * size.batch * size.context
-        set_rates(self.optimizer, step, settings, read)
+        set_rates(self.optimizer, step, settings)
         for parameter in self.parameters:
             parameter.grad = None
-        with self.clipping.measuring():
-            parts = [self._backward(size, part) for part in range(settings.accumulation)]
+        parts = [self._backward(part) for part in range(settings.accumulation)]
         loss, tokens = self._over_all(parts)
         self._check_finite("training loss is", loss, metrics)
         if settings.clip:
             clip(self.parameters, settings.clip, self.here)
         self.optimizer.step()
-        clipped = self.clipping.clip()
-        self.mean.update(step + 1)
-        if clipped:
-            metrics.write(step=step + 1, clipped=clipped)
         self.progress.step += 1
         rate = learning_rate(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
@@ -254,8 +237,6 @@ class Training:
 
     def _spoiled(self, what: str, metrics: Metrics) -> HeedfulError:
         """The error of a run that came to nothing, with where it can go on from."""
-        if not self.here.is_first:  # all have the same numbers, so the first one says it
-            return EndedElsewhereError(what)
         kept = saved_step(self.directory)
         rate = slower(self.settings)
         is_good = kept is not None and metrics.lowest < BETTER * self.chance
@@ -269,7 +250,7 @@ class Training:
             else f"{none}: train again with --overwrite {rate}",
         )
 
-    def _backward(self, size: Size, part: int) -> tuple[float, int]:
+    def _backward(self, part: int) -> tuple[float, int]:
         """Add the gradient of one batch of a step; its part of the loss, and its targets.
 
         Of several processes each takes its rows. The gradient is the mean over the processes, so
@@ -277,8 +258,8 @@ class Training:
         """
         settings, here = self.settings, self.here
         key = settings.seed, self.progress.step, part
-        batch, share = self._drawn(size, part)
-        self.progress.read += size.batch
+        batch, share = self._drawn(part)
+        self.progress.read += settings.batch
         dropout = key if here.is_first else (*key, here.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
         with self.passes.adding(is_last=part == settings.accumulation - 1):
@@ -290,21 +271,18 @@ class Training:
             loss.backward()
         return loss.item() / here.size, self.task.targets(batch)
 
-    def _drawn(self, size: Size, part: int) -> tuple[Any, float]:
+    def _drawn(self, part: int) -> tuple[Any, float]:
         """This process's rows of one batch of the coming step, and their share of its targets."""
         settings = self.settings
         key = settings.seed, self.progress.step, part
         which = Which(key, self.progress.read if settings.order == "shuffled" else None)
-        rows = self.here.share(size.batch)
-        batch = self.task.draw(size.batch, which, rows)
-        if settings.first_context is not None:
-            batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
-        return batch, 1.0 if self.here.is_alone else self.task.share(size.batch, which, rows)
+        rows = self.here.share(settings.batch)
+        batch = self.task.draw(settings.batch, which, rows)
+        return batch, 1.0 if self.here.is_alone else self.task.share(settings.batch, which, rows)
 
     def _next_loss(self) -> float:
         """The loss of the batch that comes next, of which nothing is learned."""
-        size = size_of(self.progress.step, self.settings, self.task.context_length)
-        batch, share = self._drawn(size, 0)
+        batch, share = self._drawn(0)
         self.model.eval()
         try:
             loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
@@ -364,8 +342,7 @@ class Training:
         return Saved(self.progress.step)
 
     def _save_weights(self) -> None:
-        with self.mean.in_use():
-            checkpoint.save_weights(self.directory, self.model, self.progress, self.here)
+        checkpoint.save_weights(self.directory, self.model, self.progress, self.here)
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:

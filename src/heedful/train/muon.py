@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from heedful.layers import CrossAttention, GatedFeedForward, MultiHeadAttention
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
-from heedful.train.exchange import shared_out
-from heedful.train.memory import at_once
-from heedful.train.shards import gathered, held, own
+from heedful.train.sharding import gathered, held, local, shared_out
 
 # Of a X + b (X Xᵀ) X + c (X Xᵀ)² X, one line an iteration: the first three of the five of
 # modded-nanogpt's medium track (by You Jiacheng). Singular values from 0.01 on come to 0.5 to 1.2.
+AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers that wait to be stacked, by process; in all
 COEFFICIENTS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
 
 
@@ -70,7 +69,8 @@ class Muon(AdamW):
             return
         rows = dict(zip(group["params"], group["parts"], strict=True))
         trained = (parameter for parameter in rows if parameter.grad is not None)
-        for turn in some_at_once(trained, at_once(self.here.size)):
+        at_once = min(AT_ONCE * self.here.size, MOST_AT_ONCE)  # each process has something to do
+        for turn in some_at_once(trained, at_once):
             ahead = gathered([self._ahead(of, group) for of in turn], turn, self.here)
             parts = [_parts(of, rows[of], each) for of, each in zip(turn, ahead, strict=True)]
             self._subtract(_by_shape(chain.from_iterable(parts)), group["lr"])
@@ -80,9 +80,9 @@ class Muon(AdamW):
         state = self.state[parameter]
         if "mean" not in state:
             state["mean"] = torch.zeros_like(parameter)
-        gradient = own(parameter.grad)
-        mean = own(state["mean"]).lerp_(gradient, 1 - group["momentum"])
-        own(parameter).mul_(1 - group["lr"] * group["weight_decay"])
+        gradient = local(parameter.grad)
+        mean = local(state["mean"]).lerp_(gradient, 1 - group["momentum"])
+        local(parameter).mul_(1 - group["lr"] * group["weight_decay"])
         return gradient.lerp(mean, group["momentum"])
 
     def _subtract(self, alike: list[list[Part]], rate: float) -> None:

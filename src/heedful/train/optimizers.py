@@ -1,4 +1,4 @@
-"""The optimizer of a run, and how its learning rates go over the steps."""
+"""The optimizer of a run, and its learning rate at each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.layers import ResidualScalars, ShortConvolution
+from heedful.layers import ShortConvolution
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
 from heedful.train.muon import Muon, matrices_of
@@ -22,11 +22,13 @@ def make_optimizer(
     here: Processes | None = None,
     products: torch.dtype | None = None,
 ) -> AdamW:
-    """The optimizer that the settings ask for; `set_rates` gives it the rates of a step.
+    """The optimizer of the settings; `set_rates` gives it the learning rates of a step.
 
     Args:
-        here: the process that this is, where several train the model together.
-        products: the type in which matrices are multiplied, for Muon too; by default their own.
+        model: whose parameters are trained.
+        settings: of the run.
+        here: this process, where several train the model together.
+        products: the type in which matrices are multiplied, for Muon too; default their own.
     """
     defaults: dict[str, Any] = {
         "lr": settings.learning_rate,
@@ -39,7 +41,7 @@ def make_optimizer(
         "params": list(matrices),
         "parts": list(matrices.values()),
         "highest": settings.matrix_rate,
-        "decay": settings.matrix_decay,
+        "weight_decay": settings.matrix_decay,
     }
     rest = (parameter for parameter in model.parameters() if parameter not in matrices)
     groups = [group, *groups_of(model, rest, settings)]
@@ -49,58 +51,33 @@ def make_optimizer(
 def groups_of(
     model: nn.Module, parameters: Iterable[nn.Parameter], settings: TrainSettings
 ) -> list[dict[str, Any]]:
-    """The groups that AdamW has of some of a model's parameters.
+    """AdamW's groups of some of a model's parameters.
 
-    Vectors are not decayed; those of a short convolution and of residual scalars, which begin as
-    if they were not there, have a rate of their own.
+    Vectors are not decayed; those of a short convolution, which begin at 0, have a rate of their
+    own.
     """
-    begun = {
+    convolved = {
         weight
         for layer in model.modules()
-        if isinstance(layer, ShortConvolution | ResidualScalars)
+        if isinstance(layer, ShortConvolution)
         for weight in layer.parameters()
     }
     groups: list[dict[str, Any]] = [
-        {"params": [], "decay": settings.weight_decay, "highest": settings.learning_rate},
-        {"params": [], "decay": 0.0, "highest": settings.learning_rate},
-        {"params": [], "decay": 0.0, "highest": settings.convolution_rate},
+        {"params": [], "weight_decay": settings.weight_decay, "highest": settings.learning_rate},
+        {"params": [], "weight_decay": 0.0, "highest": settings.learning_rate},
+        {"params": [], "weight_decay": 0.0, "highest": settings.convolution_rate},
     ]
     for parameter in parameters:
-        of = 2 if parameter in begun else int(parameter.ndim < 2)
-        groups[of]["params"].append(parameter)
+        group = 2 if parameter in convolved else int(parameter.ndim < 2)
+        groups[group]["params"].append(parameter)
     return [group for group in groups if group["params"]]
 
 
-def set_rates(
-    optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings, tokens: int
-) -> None:
-    """Give each group of parameters its learning rate, weight decay and β₂ of a step.
-
-    Args:
-        optimizer: from `make_optimizer`.
-        step: counted from 0.
-        settings: of the run.
-        tokens: that the step reads.
-    """
+def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings) -> None:
+    """Give each group of an optimizer from `make_optimizer` its learning rate at a step, from 0."""
     share = share_of_rate(step, settings)
-    left = 1 - step / settings.steps if settings.falling_decay else 1.0
     for group in optimizer.param_groups:
         group["lr"] = group["highest"] * share
-        group["weight_decay"] = group["decay"] * left
-        if "betas" in group:
-            group["betas"] = (settings.beta1, beta2(settings, tokens))
-
-
-def beta2(settings: TrainSettings, tokens: int) -> float:
-    """AdamW's decay of squares, of a step of so many tokens.
-
-    A half-life in tokens fits batches of any size: Marek et al. 2025, *Small batch size training
-    for language models* (arXiv:2507.07101).
-
-    >>> beta2(TrainSettings(beta2=0.95), 700), beta2(TrainSettings(half_life=7000), 7000)
-    (0.95, 0.5)
-    """
-    return 0.5 ** (tokens / settings.half_life) if settings.half_life else settings.beta2
 
 
 def slower(settings: TrainSettings) -> str:

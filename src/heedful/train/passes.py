@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from heedful.layers import ValueEmbeddings
 from heedful.processes import Processes
 
 T = TypeVar("T")
@@ -94,9 +93,6 @@ class Cut(Passes):
         groups = [group for stack in stacks for group in gathered(stack)]
         for group in groups:  # what runs last, or nearly, has its gradient first: it stays whole
             fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
-        for part in model.modules():  # else the table of all blocks stays whole for the whole pass
-            if isinstance(part, ValueEmbeddings):
-                fully_shard(part, mesh=mesh)
         self._runner: Any = fully_shard(Runner(model), mesh=mesh)
         self._kept: list[Any] = [self._runner, *(group[0] for group in groups[-1:])]
 

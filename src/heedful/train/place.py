@@ -17,17 +17,8 @@ from heedful.errors import HeedfulError, SaveError
 from heedful.files import alone, check_no_links, saving
 from heedful.files.belonging import is_described_by_us, read_config
 from heedful.models.configurations import CHECKPOINTS, SHARDED
-from heedful.train.plan import (
-    LOGS,
-    METRICS,
-    PICTURES,
-    RECIPE,
-    TOKENS,
-    WATCHED,
-    has_plan,
-    has_run,
-    read_plan,
-)
+from heedful.train.paths import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
+from heedful.train.plan import has_plan, has_run, read_plan
 
 FRESH, REPLACEMENT = "state/fresh", "state/replacement"
 # Weights go last, so that none ever stands beside the description of another run
@@ -106,8 +97,6 @@ def _put_in_order(directory: Path) -> list[str]:
         left.unlink(missing_ok=True)
     for left in (directory / SHARDED).glob(".*.part"):
         shutil.rmtree(left, ignore_errors=True)
-    for left in (directory / "state").glob(".tmp*"):  # by versions that let safetensors write
-        left.unlink(missing_ok=True)
     if (directory / REPLACEMENT).is_dir():
         _move_in(directory)
     if not (directory / FRESH).is_dir():

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
 from heedful.text.sources import STANDARD_INPUT
-from heedful.train.compiler import check_compiler
-from heedful.train.growth import check_growth
+from heedful.train.compiled import check_compiler
+from heedful.train.logs import check_services
 from heedful.train.memory import check_memory
-from heedful.train.services import check_services
+from heedful.train.paths import RECIPE
 from heedful.train.settings import (
     CONFIGURATIONS,
     TRAINED,
@@ -28,12 +29,7 @@ from heedful.train.settings import (
     TrainSettings,
 )
 
-RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
-WRITTEN = ("sources", "include", "title", "preset", "read")
-LAUNCH = "launch"
-WATCHED = "watched"  # the folder of a watched text's recordings
-LOGS = "logs"  # what services that draw a run keep of it, and how far they are
-PICTURES = "pictures"
+WRITTEN = ("sources", "include", "title", "preset", "read", "launch")
 
 
 class Plan(NamedTuple):
@@ -66,7 +62,6 @@ class Plan(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """What `plan_of` reads: all but where it stands."""
         about = {name: getattr(self, name) for name in WRITTEN}
-        about |= {LAUNCH: self.launch} if self.launch else {}
         return {**about, "kind": self.recipe.kind, **self.recipe.to_dict()}
 
 
@@ -91,7 +86,6 @@ def new_plan(
     """
     choice_of(recipe)
     _check_trained(recipe)
-    check_growth(recipe)
     check_watched(recipe)
     check_installed(recipe)
     sources = tuple(absolute(name) for name in names)
@@ -117,38 +111,23 @@ def check_installed(recipe: Recipe) -> None:
     check_services(recipe.train.log)
     if recipe.train.compile:
         check_compiler(recipe.kind)
-        _check_one_graph(recipe.train)
-
-
-def _check_one_graph(settings: TrainSettings) -> None:
-    """Refuse, of a compiled run, what looks inside its graph or needs many of them."""
-    for name, cause in (
-        ("clip_logits", "a compiled pass shows no logits"),
-        (
-            "shard",
-            "the weights of a block are gathered before it runs, which is no part of a graph",
-        ),
-        ("first_batch", "each size of a batch would be compiled for itself"),
-        ("first_context", "each size of a batch would be compiled for itself"),
-    ):
-        if getattr(settings, name):
-            raise ArgumentError(
-                f"compile with {name}", expected="one of them", cause=cause, remedy="--no-compile"
-            )
+    if recipe.train.compile and recipe.train.shard:
+        raise ArgumentError(
+            "compile with shard",
+            expected="one of them",
+            cause="the weights of a block are gathered before it runs, which is no part of a graph",
+            remedy="--no-compile",
+        )
 
 
 def check_shared_out(settings: TrainSettings, processes: int) -> None:
     """Refuse batches that cannot be shared out: each process needs a sequence; `ArgumentError`."""
-    sizes = {"batch": settings.batch, "first batch": settings.first_batch}
-    few = [name for name, size in sizes.items() if size is not None and size < processes]
-    if few:
-        options = ["--" + name.replace(" ", "-") for name in few]
+    if settings.batch < processes:
         raise ArgumentError(
-            f"{' and '.join(f'a {name} of {sizes[name]:,}' for name in few)} for {processes:,} "
-            "processes",
+            f"a batch of {settings.batch:,} for {processes:,} processes",
             expected="a sequence for each of them at least",
             cause="a batch is that of all processes together",
-            remedy=f"{' '.join(f'{option} {processes}' for option in options)}, or fewer processes",
+            remedy=f"--batch {processes}, or fewer processes",
         )
 
 
@@ -188,13 +167,19 @@ def read_plan(directory: Path) -> Plan:
 
 def plan_of(directory: Path, about: Mapping[str, Any]) -> Plan:
     """The plan of a directory by what `Plan.to_dict` said of it."""
-    kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
-    # What an older version did not ask is as it was then
-    older = Recipe(TextSettings(), CONFIGURATIONS[kind](vocabulary=3), TrainSettings())
-    recipe = older.changed({name: about[name] for name in Recipe._fields})
-    include, title, preset = (about[name] for name in ("include", "title", "preset"))
-    sources, later = tuple(about["sources"]), (about.get("read"), about.get(LAUNCH))
-    return Plan(directory, sources, include, title, preset, recipe, *later)
+    model: type[Configuration] = CONFIGURATIONS[about["kind"]]
+    sections: tuple[type[Configuration], ...] = (TextSettings, model, TrainSettings)
+    settings: list[Any] = []
+    for name, section in zip(Recipe._fields, sections, strict=True):
+        lacking = {field.name for field in dataclasses.fields(section)} - about[name].keys()
+        if lacking:
+            raise ArgumentError(f"[{name}] without {', '.join(sorted(lacking))}")
+        settings.append(section.from_dict(about[name]))
+    return Plan(
+        directory,
+        **{name: about[name] for name in WRITTEN} | {"sources": tuple(about["sources"])},
+        recipe=Recipe(*settings),
+    )
 
 
 def has_run(directory: Path) -> bool:

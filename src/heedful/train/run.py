@@ -1,13 +1,4 @@
-"""A run directory from a text, or pairs, and a recipe, and a training from a run directory.
-
-DIR/config.json         the model's description
-DIR/tokenizer.json      its tokenizer
-DIR/model.safetensors   the weights with the lowest validation loss
-DIR/metrics.jsonl       a line for each step and each validation
-DIR/watched/            recordings of the text that is watched, if one is, each named by its step
-DIR/state/              what continuing needs: recipe.json, tokens.npy, last.safetensors, or, of
-                        many processes that each hold a part of the model, sharded/
-"""
+"""A run directory from a text, or pairs, and a recipe, and a training from a run directory."""
 
 from __future__ import annotations
 
@@ -20,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from heedful.device import choose_device
 from heedful.errors import HeedfulError, RunError
@@ -51,16 +43,16 @@ from heedful.text import (
 )
 from heedful.train.checkpoint import check_of_run
 from heedful.train.events import Ended, Event, Noticed, Saved
-from heedful.train.initial import begin_with
-from heedful.train.logs import logging_to
+from heedful.train.logs import Logs
 from heedful.train.loop import Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.memory import check_memory
+from heedful.train.paths import TOKENS
 from heedful.train.place import FRESH, check_own_files, has_something, take_place
-from heedful.train.plan import TOKENS, Plan, check_free, choice_of, has_run
+from heedful.train.plan import Plan, check_free, choice_of, has_run
 from heedful.train.tasks import NextToken, Translating
-from heedful.train.text_read import text_read
-from heedful.train.watched_text import watched_text
+from heedful.train.text_read import files_read
+from heedful.train.watch import Watch, watched_text
 
 MODELS: dict[type, Callable[[Any], Any]] = {
     GPTConfig: GPT,
@@ -89,8 +81,7 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
     check_free(plan.directory)
     check_own_files(plan.directory)
     made = [folder for folder in (plan.directory, *plan.directory.parents) if not folder.exists()]
-    read = text_read(plan.sources, plan.include)
-    plan = plan._replace(read=read._asdict() if read else None)
+    plan = plan._replace(read=files_read(plan.sources, plan.include))
     plan.write()
     try:
         return prepare_run(plan, progress)
@@ -120,21 +111,24 @@ def events(plan: Plan, training: Training) -> Iterator[Event]:
     A run that replaces another takes its place with its first checkpoint. Services that draw the
     run begin then, or with the first event, which is when `metrics.jsonl` is there.
     """
-    start, is_first = training.progress.step, training.here.is_first
-    services = plan.recipe.train.log if is_first else None
-    with logging_to(services, plan.directory, start) as logs:
+    is_first = training.here.is_first
+    logs = Logs(plan.directory, plan.recipe)
+    training.callbacks.append(logs.log)
+    try:
         for event in training.owned_events():
             if isinstance(event, Saved) and training.directory != plan.directory:
                 if is_first:
                     take_place(plan.directory)
                 training.directory = plan.directory
-            if training.directory == plan.directory:
+            if is_first and training.directory == plan.directory:
                 logs.begin()
             if isinstance(event, Ended):
                 logs.end()
-            for words in logs.said():
+            for words in logs.notices():
                 yield Noticed(event.step, words)
             yield event
+    finally:
+        logs.end()
 
 
 def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
@@ -250,12 +244,30 @@ def open_training(plan: Plan, prepared: Prepared, here: Processes | None = None)
     check_memory(config, settings, str(device), here.size)
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
-    begin_with(model, settings.initial)
+    if settings.initial == "zero":
+        begin_with_zeros(model)
     if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
         model.to(device)
     training = Training(prepared.directory, model, task_of(prepared), settings, here, device)
     if settings.watch is not None:
-        from heedful.train.watch import Watch  # it brings the recorder, which takes 0.2 s
-
         training.watch = Watch(model, prepared.tokenizer, settings)
     return training
+
+
+@torch.no_grad()
+def begin_with_zeros(model: nn.Module) -> None:
+    """Set to 0 what each block adds to its input: the last products of attention and feed-forward.
+
+    As in Zhang et al. 2019, *Fixup* (arXiv:1901.09321), and modded-nanogpt.
+
+    >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))
+    >>> begin_with_zeros(model)
+    >>> states = model(torch.tensor([[1, 2, 3]])).hidden_states
+    >>> bool((states[1] == model.norm(states[0])).all())
+    True
+    """
+    for blocks in model.modules():
+        if isinstance(blocks, nn.ModuleList):
+            for name, parameter in blocks.named_parameters():
+                if name.endswith("output.weight"):
+                    parameter.zero_()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.configuration import FORMERLY, Configuration, setting
+from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
@@ -44,12 +44,6 @@ class TrainSettings(Configuration):
     batch: int = setting(
         16, "Sequences in a batch, of all processes together where torchrun started several.", low=1
     )
-    first_batch: int | None = setting(
-        None, "Sequences in the first batch; it grows evenly over half of the steps.", low=1
-    )
-    first_context: int | None = setting(
-        None, "Tokens of a text in the first batch; they grow evenly over half of the steps.", low=1
-    )
     order: str = setting(
         "random",
         "Which sequences of the training split come next: random ones, or shuffled, so that each "
@@ -70,8 +64,7 @@ class TrainSettings(Configuration):
     )
     convolution_rate: float = setting(
         0.05,
-        "Highest learning rate of the short convolution and of residual scalars, where the model "
-        "has them.",
+        "Highest learning rate of the short convolution, where the model has one.",
         low=0.0,
         high=HIGHEST,
     )
@@ -91,23 +84,9 @@ class TrainSettings(Configuration):
         0.1, "AdamW's weight decay, on matrices only.", low=0.0, high=HIGHEST
     )
     matrix_decay: float = setting(0.0, "Muon's weight decay.", low=0.0, high=HIGHEST)
-    falling_decay: bool = setting(False, "Weight decay falls evenly over the steps, to 0.")
     momentum: float = setting(0.85, "Muon's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
-    half_life: int = setting(
-        0,
-        "Tokens after which a square counts half in AdamW, in place of beta2; 0: beta2.",
-        low=0,
-        high=10**12,
-    )
-    mean_weights: float = setting(
-        0.0,
-        "Decay of a running mean of the weights, which is validated and saved as the model; 0: the "
-        "weights themselves.",
-        low=0.0,
-        high=0.99999,
-    )
     label_smoothing: float = setting(
         0.0,
         "Share of each target's weight that is spread over all tokens while training.",
@@ -128,12 +107,6 @@ class TrainSettings(Configuration):
     watch: str | None = setting(None, "A text whose heads are looked at while they form.")
     watch_every: int = setting(
         0, "Steps between two looks at it; 0: some 20 in all, dense at first.", low=0
-    )
-    clip_logits: float = setting(
-        0.0,
-        "Above this, a head's largest logit scales its query and key down (MuonClip, 100 there); "
-        "0 never does.",
-        low=0.0,
     )
     seed: int = setting(
         1337, "Seed of the weights, the batches and dropout.", low=0, high=2**63 - 1
@@ -207,7 +180,7 @@ class Recipe(NamedTuple):
                 )
             known = _names(type(getattr(self, section)))
             for name in changes[section]:
-                if FORMERLY.get(name, name) not in known:
+                if name not in known:
                     raise _unknown(name, section, known)
         return Recipe(
             self.text.changed(changes.get("text", {})),
@@ -227,8 +200,8 @@ def _unknown(name: str, section: str, known: set[str]) -> ArgumentError:
         "model": _names(*CONFIGURATIONS.values()),
         "train": _names(TrainSettings),
     }
-    came, today = f"unknown setting {name!r} in [{section}]", FORMERLY.get(name, name)
-    homes = [f"[{other}]" for other in sections if other != section and today in sections[other]]
+    came = f"unknown setting {name!r} in [{section}]"
+    homes = [f"[{other}]" for other in sections if other != section and name in sections[other]]
     if homes:
         return ArgumentError(came, expected=f"it in {' or '.join(homes)}")
     near = difflib.get_close_matches(name, sorted(known))

@@ -1,7 +1,7 @@
 """What a model is trained on: text to continue, or pairs to turn one side into the other.
 
-The third, a text's hidden words, is in `filling`. A task draws batches, each a function of a key,
-reads a whole split, and knows the loss.
+The third, a text's hidden words, is in `masked_words`. A task draws batches, each a function of a
+key, reads a whole split, and knows the loss.
 """
 
 from __future__ import annotations
@@ -182,6 +182,18 @@ class Translating:
         inputs = targets.roll(1, dims=1)
         inputs[:, 0] = self.begin
         return PaddedPairs(source, inputs, targets, source_keep, target_keep)
+
+
+def unigram_entropy(task: Task, tokens: int = 1 << 18) -> float:
+    """The entropy of a task's targets, in nats per token, over about so many of them.
+
+    It is the loss of a model that gives each token its share of the text, whatever stands before
+    it. A model that was better than that and is no more has lost what it had learned.
+    """
+    batch = task.draw(max(1, tokens // task.context_length), Which((0,)))
+    counts = np.bincount(task.asked(batch).numpy(), minlength=1)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:

@@ -1,39 +1,47 @@
-"""Watching heads form: at chosen steps, what every head does on one text, and a recording of it.
+"""Watching heads form: at chosen steps every head is scored on one text, and the text is recorded.
 
-The scores are those of `heedful heads`, and the largest logit. The model reads the text as it would
-anywhere else: in evaluation mode, without gradients, so that training goes on as if nobody looked.
-It is seen with the weights that are trained, not with their running mean.
+DIR/metrics.jsonl                       a line for each of these steps: the scores of every head
+DIR/watched/step-00000512.safetensors   the attention on the text after 512 steps
+
+The scores are those of `heedful heads`, and the largest logit. The model reads the text in
+evaluation mode and without gradients, so training goes on as if nobody looked.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Mapping
+from itertools import count, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from heedful.files import make_directory
-from heedful.models import GPT, Bert
-from heedful.ops import statistics as of
-from heedful.recorder import record
-from heedful.recording import Call, Recording
-from heedful.recording.head_types import BY_TOKENS, STATISTICS
+from heedful.errors import ArgumentError
+from heedful.files import make_directory, saving
+from heedful.models import BertConfig, GPTConfig
 from heedful.text import Tokenizer
-from heedful.train.passes import Passes
-from heedful.train.settings import TrainSettings
-from heedful.train.watched import LOGIT, MOST, SCORES, Watched, moments, recording_path
-from heedful.train.watched_text import watched_text
+from heedful.train.events import Watched
+from heedful.train.paths import WATCHED
 
-SHARE = 0.02  # of the time of training, at most
-# What a moment and a step cost, about, in seconds on two cores; only their ratio matters
-FIXED, OF_LAYER, STEP_OF_LAYER, PER_SECOND, PER_SECOND_ELSEWHERE = 0.010, 0.003, 0.001, 1e11, 5e13
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from heedful.models import GPT, Bert
+    from heedful.recording import Call, Recording
+    from heedful.train.passes import Passes
+    from heedful.train.settings import TrainSettings
+
+NAMES = re.compile(r"step-(\d+)\.safetensors")
+SCORES = ("entropy", "previous", "induction", "sink")
+LOGIT = "largest_logit"
+MOST = 24  # looks, where the user did not choose their distance
 
 
 class Watch:
-    """What looks at a model while it is trained.
+    """Looks at a model while it is trained.
 
     Args:
+        model: a GPT or a BERT.
         tokenizer: the model's.
         settings: `watch` is the text, `watch_every` the steps between two looks.
 
@@ -42,13 +50,14 @@ class Watch:
     """
 
     def __init__(self, model: GPT | Bert, tokenizer: Tokenizer, settings: TrainSettings) -> None:
+        import torch
+
         self.model, self.tokenizer = model, tokenizer
         ids, segments, self.left_out = watched_text(model.config, tokenizer, settings.watch or "")
         device = next(model.parameters()).device
         self.ids = torch.tensor([ids], device=device)
-        self.given = {"segments": torch.tensor([segments], device=device)} if segments else {}
-        most = affordable(model, settings, self.tokens)
-        self.moments = moments(settings.steps, most, settings.watch_every)
+        self.inputs = {"segments": torch.tensor([segments], device=device)} if segments else {}
+        self.moments = moments(settings.steps, settings.watch_every)
 
     @property
     def tokens(self) -> int:
@@ -60,6 +69,8 @@ class Watch:
 
         Args:
             passes: how the model is run.
+            directory: the run's.
+            step: how many steps are done.
             keeps: whether this process writes the recording; of several one does.
 
         Raises:
@@ -73,11 +84,13 @@ class Watch:
         return Watched(step, scores_of(recording))
 
     def _recorded(self, passes: Passes) -> Recording:
+        from heedful.recorder import record  # 0.2 s, which a run that is not watched needs not
+
         was_training = self.model.training
         self.model.eval()
         try:
             with record(self.model, tokenizer=self.tokenizer) as recording:
-                passes.looking(lambda model: model(self.ids, **self.given))
+                passes.looking(lambda model: model(self.ids, **self.inputs))
         finally:
             self.model.train(was_training)
         recording.tokens = [self.tokenizer.pieces(self.ids[0].tolist())]
@@ -95,30 +108,100 @@ def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
 
 
 def _scores(call: Call) -> dict[str, list[float | None]]:
+    from heedful.ops import statistics
+    from heedful.recording.head_types import BY_TOKENS, STATISTICS
+
     names = [name for name in SCORES if call.ids is not None or name not in BY_TOKENS]
-    statistics = [*(STATISTICS[name](call) for name in names), of.LargestScore()]
-    *rows, highest = call.gathered(*statistics)
-    found = {name: _rounded(of.mean(each)) for name, each in zip(names, rows, strict=True)}
-    found[LOGIT] = _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))
+    gathered = call.gathered(*(STATISTICS[name](call) for name in names), statistics.LargestScore())
+    *rows, highest = gathered
+    scores = {name: _rounded(statistics.mean(row)) for name, row in zip(names, rows, strict=True)}
+    scores[LOGIT] = _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))
     nothing: list[float | None] = [None] * call.shape[0]
-    return {name: found.get(name, nothing) for name in (*SCORES, LOGIT)}
+    return {name: scores.get(name, nothing) for name in (*SCORES, LOGIT)}
 
 
 def _rounded(values: Tensor) -> list[float | None]:
     return [float(f"{v:.4g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
-def affordable(model: GPT | Bert, settings: TrainSettings, tokens: int) -> int:
-    """How many moments take at most a fiftieth of training, by the shapes alone.
+def moments(steps: int, every: int = 0) -> list[int]:
+    """The steps after which the heads are looked at: dense at first, each √2 times the one before.
 
-    It measures nothing, so that a run that goes on looks when it would have looked. At most `MOST`,
-    and two at the least.
+    Where these are more than `MOST`, each is 2^¾ times the one before, or 2 times, and so on; the
+    first and the last step are always there. With `every`, each so many steps.
+
+    >>> moments(800)
+    [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 800]
+    >>> moments(800, every=300)
+    [0, 300, 600, 800]
     """
-    config = model.config
-    matrices = sum(p.numel() for p in model.parameters() if p.ndim > 1)
-    on_cpu = next(model.parameters()).device.type == "cpu"
-    speed = PER_SECOND if on_cpu else PER_SECOND_ELSEWHERE
-    read_in_step = settings.batch * settings.accumulation * config.context_length
-    step = 6 * matrices * read_in_step / speed + STEP_OF_LAYER * config.layers
-    moment = 2 * matrices * tokens / speed + FIXED + OF_LAYER * config.layers
-    return max(2, min(MOST, int(SHARE * settings.steps * step / moment)))
+    ends = {0, steps}
+    if every:
+        return sorted({*range(0, steps, every)} | ends)
+    for quarters in count(2):
+        powers = (round(2 ** (quarters * n / 4)) for n in count())
+        chosen = {*takewhile(lambda step: step < steps, powers)} | ends
+        if len(chosen) <= MOST:
+            break
+    return sorted(chosen)
+
+
+def recordings_of(directory: Path) -> dict[int, Path]:
+    """The recordings of a run that was watched, by their steps, in order."""
+    paths = [*(directory / WATCHED).glob("step-*")]
+    names = {NAMES.fullmatch(path.name): path for path in paths}
+    return dict(sorted((int(name[1]), path) for name, path in names.items() if name))
+
+
+def recording_path(directory: Path, step: int) -> Path:
+    """The path of the recording of a step."""
+    return directory / WATCHED / f"step-{step:08}.safetensors"
+
+
+def forget_after(directory: Path, step: int) -> None:
+    """Remove the recordings of later steps, as a run that goes back does with their metrics."""
+    for at, path in recordings_of(directory).items():
+        if at > step:
+            with saving(path):
+                path.unlink()
+
+
+def scores_over_steps(
+    metrics: Iterable[Mapping[str, Any]],
+) -> tuple[list[int], dict[str, list[list[list[float | None]]]]]:
+    """The steps at which a run was watched, and each score at each of them, from its metrics."""
+    lines = [line for line in metrics if WATCHED in line]
+    scores = {name: [line[WATCHED][name] for line in lines] for name in (*SCORES, LOGIT)}
+    return [line["step"] for line in lines], scores
+
+
+class WatchedText(NamedTuple):
+    """The ids of a text, for a BERT the segments too, and how many tokens are left out."""
+
+    ids: list[int]
+    segments: list[int] | None
+    left_out: int
+
+
+def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str) -> WatchedText:
+    """What a model of a configuration reads of a text: as much as its context holds.
+
+    Raises:
+        ArgumentError: a text of fewer than two tokens.
+        TextError: a character that the tokenizer does not know.
+    """
+    most, segments = config.context_length, None
+    if isinstance(config, BertConfig):
+        bert: Any = tokenizer
+        inputs, length = bert.inputs(text, most=most), len(bert.inputs(text).ids)
+        ids, segments = inputs.ids, inputs.segments
+    else:
+        ids = [*tokenizer.first, *tokenizer.encode(text)]
+        length, ids = len(ids), ids[:most]
+    if length < 2:
+        raise ArgumentError(
+            "a text to watch of a single token",
+            expected="at least two",
+            remedy="give a longer one to --watch",
+        )
+    return WatchedText(ids, segments, length - len(ids))

@@ -87,12 +87,11 @@ def _project(column: Column, attend: Any, config: Any, state: Shape) -> None:
     changed = done_to_keys(attend, config)
     column.step(state, head=False)
     fork, bottom = column.top, column.top + SHORT
-    adds = ["a table's row added"] if getattr(config, "value_embeddings", False) else []
-    height = TALL + LINE * (2 if changed or adds else 1)
+    height = TALL + LINE * (2 if changed else 1)
     groups = (attend.heads, attend.kv_heads, attend.kv_heads)
     for x, name, heads in zip(PLACES, ("Query", "Key", "Value"), groups, strict=True):
         lines = [f"{config.width} → {heads} × {attend.head_width}"]
-        lines += adds if name == "Value" else [", ".join(changed)] if changed else []
+        lines += [", ".join(changed)] if changed and name != "Value" else []
         column.diagram.boxes.append(
             Box(x, bottom + height / 2, THIRD, height, name, tuple(lines), "rose")
         )

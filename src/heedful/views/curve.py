@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
-from heedful.train.checkpoint import MOST_AVERAGED, averaged
+from heedful.train.metrics import MOST_AVERAGED, averaged
 
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
 NOTE = 130  # points: the width of the best loss's note, about

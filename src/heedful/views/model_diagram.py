@@ -53,8 +53,6 @@ def _gpt(diagram: Diagram, model: Any) -> None:
         y = column.sum(state, 0.46)
         column.beside(y, "Positions", [POSITIONS[config.positions]], "rose", -1)
     with column.frame(f"× {config.layers}", [f"{config.norm_order}-norm", "blocks"], 1):
-        if config.residual_scalars:
-            column.box("Weighed sum", ["r · states + e · embeddings"], "rose", state)
         _block(column, model.blocks[0], config, masked=True)
     if config.norm_order == "pre":
         column.box(norm_name(model.norm), ["the final norm"], "sand", state)
@@ -177,8 +175,6 @@ def _attention(
         lines.append(f"keys and values: {groups} head" + ("s" if groups > 1 else ""))
     if isinstance(attend, MultiHeadAttention) and (done := done_to_keys(attend, config)):
         lines.append("queries and keys " + " and ".join(done))
-    if isinstance(attend, MultiHeadAttention) and getattr(config, "value_embeddings", False):
-        lines.append("a table's row added to each value")
     if getattr(config, "window", None):
         lines.append(f"window of {config.window} tokens")
     return lines

@@ -8,7 +8,7 @@ from heedful.views.walk import as_json
 from heedful.views.walk.as_json import as_data
 
 
-@pytest.mark.parametrize("kind", ["gpt", "weighed", "bert", "seq2seq"])
+@pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
 def test_all_of_a_walk_is_json(kind):
     found = walk(kind, layer=1)
     data = json.loads(json.dumps(as_data(found)))

@@ -9,7 +9,7 @@ from heedful.explain import document_004, explain
 from heedful.views.explorer.wire import unpacked
 from heedful.views.walk.page_data import as_bytes
 
-KINDS = ("gpt", "convolved", "weighed", "bert", "seq2seq")
+KINDS = ("gpt", "convolved", "grouped", "bert", "seq2seq")
 
 
 def told(found, **room):

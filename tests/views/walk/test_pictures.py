@@ -8,7 +8,7 @@ from heedful.explain import VARIANTS, explain
 from heedful.views.walk.pictures import draw, pictures
 
 
-@pytest.mark.parametrize("kind", ["gpt", "weighed", "seq2seq"])
+@pytest.mark.parametrize("kind", ["gpt", "grouped", "seq2seq"])
 def test_the_pictures_of_a_walk_hold_its_numbers(kind):
     found = walk(kind, layer=1, head=2)
     drawn = list(pictures(found))

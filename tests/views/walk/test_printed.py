@@ -202,7 +202,7 @@ def test_a_small_matrix_is_whole_at_every_width(width):
 
 
 @pytest.mark.parametrize("width", [40, 50, 80, 120, 200])
-@pytest.mark.parametrize("kind", ["gpt", "weighed", "bert", "seq2seq"])
+@pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
 def test_a_whole_model_at_any_width(kind, width):
     found = walk(kind, layer=1, head=2)
     for query in (None, "and"):

@@ -49,7 +49,7 @@ def check(cells):
     return checked
 
 
-@pytest.mark.parametrize("kind", ["gpt", "weighed", "bert", "seq2seq"])
+@pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
 def test_of_a_model(computed, kind):
     data = as_bytes(walk(kind, layer=1))
     line = f"((walk) => {CELLS})(given.given(wire.unpacked(bytes)))"

@@ -31,8 +31,6 @@ ALWAYS: dict[str, Any] = {
     "logit_bias": False,
     "window": None,
     "convolution": 0,
-    "value_embeddings": False,
-    "residual_scalars": False,
 }
 
 

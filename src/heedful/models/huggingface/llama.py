@@ -27,8 +27,6 @@ ALWAYS: dict[str, Any] = {
     "norm": "rms",
     "norm_order": "pre",
     "convolution": 0,
-    "value_embeddings": False,
-    "residual_scalars": False,
     "logit_bias": False,
 }
 
