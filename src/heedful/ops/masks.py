@@ -34,7 +34,7 @@ from heedful.ops.score_tables import (
     ALL,
     Index,
     Shape,
-    check_boolean,
+    as_boolean,
     check_broadcast,
     check_whole,
     indices,
@@ -205,7 +205,7 @@ class Padding(Mask):
     """Real keys may be attended to, padding may not.
 
     Args:
-        keep: boolean (M,) or (B, M), True where the key is a real token.
+        keep: boolean tensor or NumPy array (M,) or (B, M), True where the key is a real token.
 
     >>> Padding.from_lengths([2, 3], total=3).crop((2, 1, 3, 3)).shape
     torch.Size([2, 1, 3, 3])
@@ -214,7 +214,7 @@ class Padding(Mask):
     keep: Tensor
 
     def __post_init__(self) -> None:
-        check_boolean("Padding", self.keep)
+        object.__setattr__(self, "keep", as_boolean("Padding", self.keep))
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], total: int, side: str = "right") -> Padding:
@@ -338,12 +338,12 @@ class KeyRanges(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Mask):
-    """Any boolean table that broadcasts to (..., N, M), True = may attend."""
+    """Any boolean tensor or NumPy array that broadcasts to (..., N, M), True = may attend."""
 
     table: Tensor
 
     def __post_init__(self) -> None:
-        check_boolean("Dense", self.table)
+        object.__setattr__(self, "table", as_boolean("Dense", self.table))
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -381,7 +381,7 @@ class Packed(Mask):
     @classmethod
     def of(cls, table: Tensor) -> Packed:
         """Of a boolean table (..., N, M)."""
-        check_boolean("Packed", table)
+        table = as_boolean("Packed", table)
         M = table.shape[-1]
         eights = torch.nn.functional.pad(table.to(torch.uint8), (0, -M % 8)).unflatten(-1, (-1, 8))
         places = 2 ** torch.arange(8, dtype=torch.uint8, device=table.device)

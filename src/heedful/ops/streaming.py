@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
+from heedful.ops.arrays import takes_arrays
 from heedful.ops.asked_masks import is_of_ours
 from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
@@ -54,6 +55,7 @@ class Streamed(NamedTuple):
     statistics: dict[str, Tensor]
 
 
+@takes_arrays("query", "key", "value", "mask", "bias")
 def streaming_attention(
     query: Float[Tensor, "*lead queries width"],
     key: Float[Tensor, "*key_lead keys width"],
@@ -68,7 +70,7 @@ def streaming_attention(
     """`heedful.attention`, with statistics of the weights that it never makes whole.
 
     The output comes from the same fused kernel, with its gradients; the statistics are gathered by
-    blocks of rows, without gradients.
+    blocks of rows, without gradients. NumPy arrays give NumPy arrays.
 
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.

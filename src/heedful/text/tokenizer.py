@@ -48,7 +48,7 @@ class Tokenizer(ABC):
         From where to where, the end not included. Errors as `encode_array`.
         """
         ids = self.encode(text)
-        sizes = [len(char.encode()) for char in text]
+        sizes = [len(char.encode("utf-8", "surrogatepass")) for char in text]
         of_byte = np.repeat(np.arange(len(text)), sizes)  # which character a byte is of
         ends = np.cumsum([len(self.token_bytes(token)) for token in ids])
         starts = [0, *ends[:-1].tolist()]
