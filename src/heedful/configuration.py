@@ -17,8 +17,6 @@ from typing import Any, Self
 from heedful.errors import ArgumentError
 
 LARGEST = 2**63 - 1  # a whole number that a tensor can hold
-# Names that runs of older versions have for settings
-FORMERLY = {"context": "context_length", "key_heads": "kv_heads"}
 
 
 def setting(
@@ -74,16 +72,12 @@ class Configuration:
         return dataclasses.asdict(self)
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """The same with some settings changed, by their names of today or of older versions."""
-        return self.from_dict({**self.to_dict(), **_of_today(changes)})
+        """The same with some settings changed."""
+        return self.from_dict({**self.to_dict(), **changes})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make one from a dictionary; a name that it does not have is refused, with the nearest.
-
-        Names that older versions had are taken for those of today.
-        """
-        values = _of_today(values)
+        """Make one from a dictionary; a name that it does not have is refused, with the nearest."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in known:
@@ -95,18 +89,6 @@ class Configuration:
                 raise ArgumentError(f"no setting {field.name!r}", remedy=field.metadata["sentence"])
         hints = typing.get_type_hints(cls)
         return cls(**{name: _made(hints[name], value) for name, value in values.items()})
-
-
-def _of_today(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their names of today; under two names at once, one of them is refused."""
-    for old, name in FORMERLY.items():
-        if old in values and name in values:
-            raise ArgumentError(
-                f"settings {old!r} and {name!r}",
-                expected=f"one of them, {name!r}",
-                cause=f"{old!r} is what older versions called it",
-            )
-    return {FORMERLY.get(name, name): value for name, value in values.items()}
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:

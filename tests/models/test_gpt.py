@@ -236,16 +236,6 @@ def test_names_that_do_not_exist_are_refused_with_the_nearest():
         GPTConfig.from_dict({"width": 12})
 
 
-def test_settings_of_older_versions_have_their_names_of_today():
-    old = {**SMALL, "context": 11, "key_heads": 1}
-    old = {name: old[name] for name in old if name not in ("context_length", "kv_heads")}
-    config = GPTConfig.from_dict(old)
-    assert (config.context_length, config.kv_heads) == (11, 1)
-    assert "context" not in config.to_dict()
-    with pytest.raises(ArgumentError, match="'context' and 'context_length'; expected one"):
-        GPTConfig.from_dict({**old, "context_length": 12})
-
-
 def test_wrong_ids_are_refused():
     model = tiny()
     with pytest.raises(ArgumentError, match="context of 11"):

@@ -81,7 +81,7 @@ def test_a_damaged_file_is_one_clear_line(part, change, tiny, tmp_path):
     path = tmp_path / "tokenizer.json"
     about = json.loads(path.read_text())
     about["carried"][part] = change(about["carried"][part])
-    del about["crc32"]  # as of an older version
+    del about["crc32"]  # that of the file would find it first
     path.write_text(json.dumps(about))
     with pytest.raises(RunError, match="cannot read the tokenizer") as error:
         load_tokenizer(tmp_path)

@@ -139,28 +139,6 @@ def test_files_are_those_of_safetensors(tmp_path):
     assert ours[8 + length :] == theirs[8 + length :]
 
 
-def test_a_run_of_an_older_version_has_no_checksums_and_loads(whole, tmp_path):
-    directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
-    wanted = {name: read(directory) for name, read in READERS.items()}
-    lines = wanted["metrics.jsonl"]
-    for name in ("config.json", "state/recipe.json", "tokenizer.json"):
-        about = read_checked_json(directory / name)
-        for entry in ("tokenizer_crc32", "tokens_crc32", "run"):
-            about.pop(entry, None)
-        (directory / name).write_text(json.dumps(about))
-    for name in ("model.safetensors", "state/last.safetensors"):
-        tensors, about = load_tensors(directory / name)
-        del about["run"]
-        safetensors.torch.save_file(tensors, directory / name, {"heedful": json.dumps(about)})
-    ids = np.array(TokenFile(directory / "state/tokens.npy").ids)
-    np.save(directory / "state/tokens.npy", ids)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    assert {name: read(directory) for name, read in READERS.items()} == wanted
-    plan = longer(read_plan(directory), STEPS + 2)
-    assert not any(isinstance(event, Noticed) for event in trained(plan, prepare_run, True))
-
-
 def test_every_flipped_bit_of_a_description_is_refused_or_changes_nothing(whole, tmp_path):
     path = tmp_path / "config.json"
     shutil.copy(whole.directory / "config.json", path)

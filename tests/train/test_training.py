@@ -262,17 +262,6 @@ def test_devices():
             choose_device(name)
 
 
-def test_settings_of_an_older_version_are_those_of_today():
-    recipe = preset("quick")
-    old = recipe._replace(model=dataclasses.replace(recipe.model, context_length=7, kv_heads=2))
-    written = {part: getattr(old, part).to_dict() for part in old._fields}
-    for name, formerly in {"context_length": "context", "kv_heads": "key_heads"}.items():
-        written["model"][formerly] = written["model"].pop(name)
-    assert recipe.changed(written) == old
-    with pytest.raises(ArgumentError, match="settings 'context' and 'context_length'"):
-        recipe.changed({"model": {"context": 7, "context_length": 7}})
-
-
 def test_presets_and_files_of_settings(tmp_path):
     hero = preset("zero-to-hero")
     assert (hero.model.context_length, hero.train.batch, hero.model.width) == (16, 4, 64)
@@ -295,7 +284,6 @@ def test_presets_and_files_of_settings(tmp_path):
         ("steps = 3", "outside a section"),
         ("[model]\nwidht = 3", r"^unknown setting 'widht' in \[model\]; expected width; .* typo$"),
         ("[train]\nvalue_embeddings = true", r"in \[train\]; expected it in \[model\]$"),
-        ("[train]\nkey_heads = 1", r"'key_heads' in \[train\]; expected it in \[model\]$"),
         ("[model]\nsteps = 5", r"unknown setting 'steps' in \[model\]; expected it in \[train\]$"),
         ("[text]\nqqq = 5", r"'qqq' in \[text\]; .* `heedful train --help` lists them$"),
         ("[modell]\nwidth = 3", r"unknown section \[modell\]"),

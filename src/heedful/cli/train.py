@@ -19,7 +19,6 @@ from heedful.cli.idle_settings import (
 )
 from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
 from heedful.cli.suggestion import suggestion
-from heedful.configuration import FORMERLY
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
@@ -296,7 +295,7 @@ def _continued(
         different += [
             f"{name} = {value!r}"
             for name, value in settings.items()
-            if FORMERLY.get(name, name) in kept and is_other(begun, name, value)
+            if name in kept and is_other(begun, name, value)
         ]
     sources = tuple(map(absolute, files))
     has_others = (sources or pairs is not None) and sources != plan.sources

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.errors import ArgumentError, RunError, TextError
+from heedful.errors import ArgumentError, RunError
 from heedful.files import read_checked_json
 from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
@@ -49,9 +49,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             name of a tiktoken encoding, such as `cl100k_base`, each of whose ids then has a row.
 
     Raises:
-        RunError: no such file or encoding; a file that is damaged or of a newer version.
+        RunError: no such file or encoding; a file that is damaged or of another version.
         ForeignTokenizerError: it is of a kind that heedful does not have.
-        TextError: ranks that a file of an older version does not carry cannot be had.
+        TextError: the ranks of an encoding that is named cannot be had.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -82,13 +82,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise RunError(
             f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
             expected=f"version {VERSION}",
-            cause="it was written by a newer heedful",
-            remedy="update heedful",
+            cause="it was written by another version of heedful",
+            remedy="use that version, or train again",
         )
     try:
         return _ours(about)
-    except TextError:  # the file is whole, its encoding's ranks are missing
-        raise
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise _damaged(path, error) from error
 
@@ -112,10 +110,7 @@ def _ours(about: dict[str, Any]) -> Tokenizer:
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"the kind {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
-    name, carried = about["encoding"], about.get("carried")
-    # what older versions wrote has its encoding's name alone
-    encoding = open_encoding(name) if carried is None else encoding_of(name, carried)
-    return TiktokenTokenizer(encoding, ids)
+    return TiktokenTokenizer(encoding_of(about["encoding"], about["carried"]), ids)
 
 
 def _of_hugging_face(path: Path, about: dict[str, Any]) -> Tokenizer:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.configuration import FORMERLY, Configuration, setting
+from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
@@ -207,7 +207,7 @@ class Recipe(NamedTuple):
                 )
             known = _names(type(getattr(self, section)))
             for name in changes[section]:
-                if FORMERLY.get(name, name) not in known:
+                if name not in known:
                     raise _unknown(name, section, known)
         return Recipe(
             self.text.changed(changes.get("text", {})),
@@ -227,8 +227,8 @@ def _unknown(name: str, section: str, known: set[str]) -> ArgumentError:
         "model": _names(*CONFIGURATIONS.values()),
         "train": _names(TrainSettings),
     }
-    came, today = f"unknown setting {name!r} in [{section}]", FORMERLY.get(name, name)
-    homes = [f"[{other}]" for other in sections if other != section and today in sections[other]]
+    came = f"unknown setting {name!r} in [{section}]"
+    homes = [f"[{other}]" for other in sections if other != section and name in sections[other]]
     if homes:
         return ArgumentError(came, expected=f"it in {' or '.join(homes)}")
     near = difflib.get_close_matches(name, sorted(known))
