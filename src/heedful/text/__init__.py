@@ -6,11 +6,10 @@ from heedful.lazy import lazily
 from heedful.text.python_reference import LICENCE, TITLE, python_reference  # a module of its name
 
 if TYPE_CHECKING:
-    from heedful.text.bpe import BPETokenizer
+    from heedful.text.bpe import BPETokenizer, FramedTokenizer
     from heedful.text.characters import CharacterTokenizer
     from heedful.text.choice import TokenizerChoice
     from heedful.text.dates import date_pairs, unseen_date_pairs
-    from heedful.text.framed import FramedTokenizer
     from heedful.text.framing import Inputs
     from heedful.text.huggingface import check_exportable, export_tokenizer
     from heedful.text.loading import ForeignTokenizerError, load_tokenizer
@@ -61,11 +60,10 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "heedful.text.bpe": ["BPETokenizer"],
+        "heedful.text.bpe": ["BPETokenizer", "FramedTokenizer"],
         "heedful.text.characters": ["CharacterTokenizer"],
         "heedful.text.choice": ["TokenizerChoice"],
         "heedful.text.dates": ["date_pairs", "unseen_date_pairs"],
-        "heedful.text.framed": ["FramedTokenizer"],
         "heedful.text.framing": ["Inputs"],
         "heedful.text.huggingface": ["check_exportable", "export_tokenizer"],
         "heedful.text.loading": ["ForeignTokenizerError", "load_tokenizer"],
