@@ -22,41 +22,6 @@ if TYPE_CHECKING:
     from heedful.text.tokens import TokenFile
     from heedful.text.wordpiece import WordPieceTokenizer
 
-__all__ = [
-    "BPETokenizer",
-    "CharacterTokenizer",
-    "FileSource",
-    "ForeignTokenizerError",
-    "FramedTokenizer",
-    "Inputs",
-    "LICENCE",
-    "MARKS",
-    "Pair",
-    "PairFile",
-    "Pairs",
-    "SentencePieceTokenizer",
-    "Source",
-    "StringSource",
-    "TITLE",
-    "TiktokenTokenizer",
-    "TokenFile",
-    "Tokenizer",
-    "TokenizerChoice",
-    "WordPieceTokenizer",
-    "check_exportable",
-    "date_pairs",
-    "export_tokenizer",
-    "load_tokenizer",
-    "open_encoding",
-    "open_source",
-    "prepare",
-    "prepare_pairs",
-    "python_reference",
-    "read_pairs",
-    "text_files",
-    "unseen_date_pairs",
-]
-
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -83,3 +48,5 @@ __getattr__, __dir__ = lazily(
         "heedful.text.wordpiece": ["WordPieceTokenizer"],
     },
 )
+
+__all__ = [*__dir__(), "LICENCE", "TITLE", "python_reference"]

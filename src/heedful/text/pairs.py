@@ -10,14 +10,11 @@ import numpy as np
 
 from heedful.errors import RunError, TextError
 from heedful.files import make_directory, replacing
-from heedful.text.bpe import BPETokenizer
-from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.sources import FileSource
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
+from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile, distinct, id_type, write_ids
-from heedful.text.wordpiece import WordPieceTokenizer
 
 MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
 
@@ -174,15 +171,11 @@ def prepare_pairs(
 
 def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
     texts = [side for pair in pairs for side in pair]
-    if choice.name == CharacterTokenizer.kind:
-        return CharacterTokenizer.train(texts)
-    for kind in (BPETokenizer, WordPieceTokenizer):
-        if choice.name == kind.kind:
-            return kind.train(texts, choice.vocabulary)
+    if not choice.is_encoding:
+        return choice.learn(texts)
     encoding = open_encoding(choice.name)
-    rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
     ids = np.concatenate([original_ids(encoding, text) for text in texts])
-    return rows_for(encoding, distinct(ids))
+    return choice.rows(encoding, distinct(ids))
 
 
 def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:

@@ -133,19 +133,18 @@ def wordpiece_library(
     vocabulary: Mapping[str, int],
     *,
     lowercase: bool = True,
-    names: Mapping[str, str] | None = None,
+    unknown: str | None = None,
 ) -> tokenizers.Tokenizer:
     """A vocabulary as a tokenizer of Hugging Face `tokenizers`, set up as BERT's are.
 
     Args:
         vocabulary: from each piece to its id.
         lowercase: uncased, so without accents too.
-        names: special tokens by their role, where they are not BERT's own.
+        unknown: the piece for unknown words; default [UNK].
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    named = {**NAMES, **(names or {})}
-    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=named["unk"]))
+    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=unknown or NAMES["unk"]))
     library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
