@@ -49,12 +49,11 @@ def read_pairs(path: str | Path) -> list[Pair]:
 def _pair(line: str, number: int, path: str) -> Pair:
     sides = [side.strip() for side in line.split("\t")]
     if len(sides) != 2:
-        found = "no tab" if len(sides) < 2 else f"{len(sides) - 1} tabs"
         raise TextError(
-            f"line {number:,} of {path} has {found}",
+            f"line {number:,} of {path} has {len(sides) - 1 or 'no'} tab{'s'[: len(sides) > 2]}",
             expected="a source, one tab, and its target",
-            cause="an empty line or another separator" if len(sides) < 2 else "more columns",
-            remedy="mend the line" if len(sides) < 2 else "keep two columns, with `cut -f1,2`",
+            cause="an empty line, another separator, or more columns",
+            remedy="mend the line; `cut -f1,2` keeps two columns",
         )
     if not all(sides):
         raise TextError(
@@ -81,11 +80,12 @@ class Pairs:
         return len(self._bounds) // 2
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target of a pair, each closed by the end."""
         start, middle, stop = self._bounds[2 * i : 2 * i + 3]
         return self._ids[start:middle], self._ids[middle:stop]
 
 
-class PairFile:
+class PairFile(Pairs):
     """The pairs that `prepare_pairs` wrote; a page comes into memory when it is read.
 
     Args:
@@ -107,16 +107,8 @@ class PairFile:
                 cause="the file of another run, or a damaged one",
                 remedy="restore it, or train again",
             )
-        self._bounds = np.concatenate([[0], ends])
+        super().__init__(self.ids, np.concatenate([[0], ends]))
         self._split = int(len(self) * (1 - validation))
-
-    def __len__(self) -> int:
-        """The number of pairs."""
-        return len(self._bounds) // 2
-
-    def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target of a pair, each closed by the end."""
-        return Pairs(self.ids, self._bounds)[i]
 
     @property
     def train(self) -> Pairs:
