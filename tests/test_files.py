@@ -17,7 +17,6 @@ from heedful.errors import SaveError
 from heedful.files import (
     append,
     beside,
-    checksums,
     replacing,
     save_tensors,
     whole,
@@ -30,7 +29,6 @@ from heedful.pictures.saving import save as save_picture
 from heedful.processes import Processes
 from heedful.text import (
     CharacterTokenizer,
-    TokenFile,
     TokenizerChoice,
     export_tokenizer,
     open_source,
@@ -61,12 +59,6 @@ def recorded(folder):
     recording.save(folder / "r.safetensors")
 
 
-def noted(folder):
-    """A large file was compared with its checksum, of which a note is made."""
-    prepared("characters")(folder)
-    TokenFile(folder / "tokens.npy")
-
-
 def lost(folder):
     """Metrics of which lines are lost: what is left is kept in a file of its own."""
     (folder / "metrics.jsonl").unlink(missing_ok=True)
@@ -91,14 +83,12 @@ WRITERS = {
     "svg": lambda folder: save_picture(Figure(), folder / "map.svg"),
     "pdf": lambda folder: save_picture(Figure(), folder / "map.pdf"),
     "recording": recorded,
-    "note": noted,
     "lost metrics": lost,
 }
 
 
 @pytest.fixture
-def writer(request, monkeypatch):
-    monkeypatch.setattr(checksums, "LARGE", 0)
+def writer(request):
     return WRITERS[request.param]
 
 

@@ -155,9 +155,9 @@ def test_a_multi_byte_character_is_never_shown_broken():
     assert cut.close() == "\ufffd"
 
 
-def test_an_empty_prompt_is_refused():
+def test_an_empty_prompt_is_refused_by_the_call():
     with pytest.raises(ArgumentError, match="empty prompt"):
-        next(generate(tiny(), [], tokens=3))
+        generate(tiny(), [], tokens=3)
 
 
 def test_a_text_begins_after_what_its_tokenizer_knows():

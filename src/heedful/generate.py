@@ -48,8 +48,8 @@ def generate(
         vocabulary: choose among so many ids from 0, the tokenizer's size; default all rows of the
             model's table, which may have more than there are tokens.
 
-    Yields:
-        the new ids, (B,), on the CPU.
+    Returns:
+        an iterator over the new ids, (B,) on the CPU; each is computed when it is asked for.
 
     Raises:
         ArgumentError: an empty prompt.
@@ -60,13 +60,21 @@ def generate(
             expected="at least one token",
             remedy="give some text to continue, or begin from nothing with beginning(tokenizer)",
         )
-    sampling = sampling or Sampling()
     device = next(model.parameters()).device
-    generator = None
-    if seed is not None:
-        generator = torch.Generator(device).manual_seed(seed)
+    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     text = torch.tensor(list(ids), device=device).repeat(samples, 1)
     reader = Reader(model, samples, cached=cache, most=len(ids) + tokens)
+    return _continued(reader, text, tokens, sampling or Sampling(), generator, vocabulary)
+
+
+def _continued(
+    reader: Reader,
+    text: Tensor,
+    tokens: int,
+    sampling: Sampling,
+    generator: torch.Generator | None,
+    vocabulary: int | None,
+) -> Iterator[Tensor]:
     for _ in range(tokens):
         with torch.inference_mode():
             logits = reader.logits(text)[:, :vocabulary]

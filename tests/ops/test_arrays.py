@@ -89,6 +89,37 @@ def test_masks_of_every_form(function):
         np.testing.assert_array_equal(np.concatenate(by_table, None), np.concatenate(other, None))
 
 
+def test_streaming_attention_gives_arrays(as_a_user):
+    mask = heedful.masks.Padding(np.array([True] * 5 + [False] * 2))
+    arrays_, tensors = (
+        heedful.streaming_attention(form(QUERY), form(KEY), form(KEY), mask=mask)
+        for form in (np.asarray, torch.from_numpy)
+    )
+    np.testing.assert_array_equal(arrays_.output, tensors.output.numpy())
+    assert type(arrays_.log_sum_exp) is np.ndarray
+    for name, statistic in tensors.statistics.items():
+        np.testing.assert_array_equal(arrays_.statistics[name], statistic.numpy())
+
+
+@pytest.mark.parametrize("make", [heedful.masks.Dense, heedful.masks.Padding])
+def test_masks_take_boolean_arrays(make, as_a_user):
+    table = np.array([[False, True, True], [True, False, True]])[:, ::-1]
+    table.flags.writeable = False
+    if make is heedful.masks.Dense:
+        expected, shape = torch.tensor(table.copy()), (2, 3)
+    else:
+        expected, shape = torch.tensor(table.copy())[:, None].expand(2, 4, 3), (2, 4, 3)
+    assert torch.equal(make(table).crop(shape), expected)
+    for wrong, words in [
+        ([[True]], "type list"),
+        (table.astype(float), "type float64.*additive"),
+        (torch.tensor(True), "without axes"),
+    ]:
+        with pytest.raises(ArgumentError, match=words) as raised:
+            make(wrong)
+        assert ("additive" in str(raised.value)) == ("additive" in words)
+
+
 def test_dropout_drops():
     sums = heedful.attention(QUERY, KEY, np.ones((2, 2, 7, 1)), dropout=0.5)
     assert sums.std() > 0.05

@@ -208,7 +208,7 @@ def test_padding_sides():
         (lambda: Padding(torch.ones(5, 7).bool()).crop((2, 1, 3, 7)), r"\(batch, keys\)"),
         (lambda: Padding(torch.ones(3, 7).bool()).crop((3, 2, 1, 3, 7)), r"\(batch, keys\)"),
         (lambda: Padding.from_lengths([9], total=4), "from 0 to 4"),
-        (lambda: Padding([True]), "torch.bool"),
+        (lambda: Padding([True]), "type list"),
         (lambda: Causal(1.5), "whole number"),
         (lambda: Window(2.5), "whole number"),
         (lambda: KeyRanges(torch.zeros(3), torch.ones(3)), "torch.float32"),

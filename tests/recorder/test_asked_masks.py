@@ -1,6 +1,4 @@
-"""Masks of somebody's own, which the pass alone asks, and of ours, whose tables change."""
-
-from contextlib import nullcontext
+"""Masks of somebody's own, and of ours, whose tables change."""
 
 import pytest
 import torch
@@ -9,13 +7,6 @@ from torch import nn
 import heedful
 from heedful import attention
 from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding
-
-
-class Drawn(Mask):
-    """Draws which pairs may attend each time that it is asked."""
-
-    def allowed(self, query, key, shape):
-        return (torch.rand(len(query), key.shape[1]) < 0.8) | (query == key)
 
 
 class Seeing(Mask):
@@ -59,21 +50,6 @@ def expected(x, allowed):
 def shows(call, weights):
     assert call.proof == "proved"
     torch.testing.assert_close(call.weights().double(), weights, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_a_mask_is_asked_once_by_each_layer(mode):
-    x, ran = torch.randn(1, 2, 40, 4), []
-    for recorded in (nullcontext, heedful.record):
-        torch.manual_seed(0)
-        with mode(), recorded(model := layers(Drawn())) as recording:
-            ran.append((model(x), torch.rand(3)))  # also the random state is as it would be
-    assert all(map(torch.equal, *ran))
-    torch.manual_seed(0)
-    masks = [Drawn().crop((40, 40)) for _ in range(2)]
-    torch.manual_seed(0)
-    for call, given, mask in zip(recording, (x, model[0](x)), masks, strict=True):
-        shows(call, expected(given, mask)[0])
 
 
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])

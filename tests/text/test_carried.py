@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import RunError, TextError
 from heedful.text import TiktokenTokenizer, load_tokenizer, open_encoding
-from heedful.text.carried import described, encoding_of
+from heedful.text.tiktoken_encoding import described, encoding_of
 
 TEXTS = st.lists(st.sampled_from(["the", " the", "thing", "—", "<|end|>", "é"]) | st.text())
 
@@ -81,9 +81,9 @@ def test_a_damaged_file_is_one_clear_line(part, change, tiny, tmp_path):
     path = tmp_path / "tokenizer.json"
     about = json.loads(path.read_text())
     about["carried"][part] = change(about["carried"][part])
-    del about["crc32"]  # as of an older version
+    del about["crc32"]  # that of the file would find it first
     path.write_text(json.dumps(about))
-    with pytest.raises(RunError, match="cannot read the tokenizer") as error:
+    with pytest.raises(RunError, match=r"cannot read .*tokenizer\.json") as error:
         load_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
 

@@ -19,6 +19,7 @@ from heedful.text import (
     unseen_date_pairs,
 )
 from heedful.text.dates import FORMS, MONTHS, WEEKDAYS, written
+from heedful.text.tokens import write_ids
 
 PAIRS = [Pair("good night", "gute Nacht"), Pair("naïve café", "火 🙂"), Pair("a b", "c")] * 4
 CHARACTERS = TokenizerChoice("characters")
@@ -104,7 +105,8 @@ def test_a_text_that_is_too_long_is_refused_with_its_line(tmp_path):
 
 def test_files_that_hold_no_pairs_are_refused(tmp_path):
     for ids in ([1, 2, 3], [1, 9], [1, 9, 2, 9, 3], [1, 9, 2, 9, 3, 9]):
-        np.save(tmp_path / "p.npy", np.array(ids, np.uint16))
+        with (tmp_path / "p.npy").open("w+b") as file:
+            write_ids(file, [np.array(ids)], np.dtype(np.uint16))
         with pytest.raises(RunError, match="no pairs"):
             PairFile(tmp_path / "p.npy", end=9)
 

@@ -100,7 +100,7 @@ def test_a_character_cut_off_by_the_end_of_the_file(tmp_path):
 def test_a_binary_file_is_refused_with_the_place(block, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_BLOCK", block)
     (tmp_path / "program").write_bytes("éELF".encode() + b"\0\0")
-    with pytest.raises(TextError, match="zero byte at position 5;"):
+    with pytest.raises(TextError, match="zero byte at position 5,"):
         read(tmp_path / "program")
 
 

@@ -7,6 +7,12 @@ from heedful.errors import ArgumentError, RunError
 from heedful.text import TokenFile, tokens
 from heedful.text.tokens import distinct, id_type, write_ids
 
+
+def write(path, ids):
+    with path.open("w+b") as file:
+        write_ids(file, [np.array(ids)], np.dtype(np.uint16))
+
+
 CHUNKS = st.lists(st.lists(st.integers(0, 65_535), max_size=20), min_size=1).filter(any)
 
 
@@ -30,7 +36,7 @@ def test_distinct_ids(ids, chunk):
 
 
 def test_the_last_share_is_for_validation(tmp_path):
-    np.save(tmp_path / "t.npy", np.arange(77_919, dtype=np.uint16) % 5)
+    write(tmp_path / "t.npy", np.arange(77_919) % 5)
     file = TokenFile(tmp_path / "t.npy", 0.1)
     assert len(file.train) == int(77_919 * 0.9)
     assert len(file.train) + len(file.validation) == 77_919
@@ -47,16 +53,16 @@ def test_a_share_out_of_range(share, tmp_path):
 
 
 def test_a_share_that_leaves_nothing_to_train_on(tmp_path):
-    np.save(tmp_path / "t.npy", np.arange(10, dtype=np.uint16))
+    write(tmp_path / "t.npy", np.arange(10))
     with pytest.raises(ArgumentError, match=r"share of 0\.9 of 10 tokens"):
         TokenFile(tmp_path / "t.npy", 0.9)
     assert TokenFile(tmp_path / "t.npy", 0.8).train.tolist() == [0]
 
 
-@pytest.mark.parametrize("size", [0, 5, 100, 147])
+@pytest.mark.parametrize("size", [0, 5, 100, 147, 148, 170])  # 148: all ids, and no checksum
 def test_a_truncated_file(size, tmp_path):
     path = tmp_path / "t.npy"
-    np.save(path, np.arange(10, dtype=np.uint16))
+    write(path, np.arange(10))
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(RunError, match="damaged") as error:
         TokenFile(path)

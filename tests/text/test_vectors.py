@@ -10,6 +10,7 @@ RIGHT = {
     "plain.csv": "king,0.9,0.5\nqueen,0.2,0.5\n",
     "heading.csv": "word,x,y\nking,0.9,0.5\n\n queen ,0.2,0.5\n",
     "pandas.csv": ",0,1\nking,0.9,0.5\nqueen,0.2,0.5\n",
+    "named-index.csv": "word,0,1\nking,0.9,0.5\nqueen,0.2,0.5\n",
     "windows.csv": '"king",0.9,0.5\r\nqueen,0.2,0.5\r\n',
     "mark.csv": "\ufeffking,0.9,0.5\nqueen,0.2,5e-1",
     "table.json": '{"king": [0.9, 0.5], "queen": [0.2, 0.5]}',
@@ -24,7 +25,24 @@ def test_tables(name, tmp_path):
     np.testing.assert_allclose(table.table, [[0.9, 0.5], [0.2, 0.5]], atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name,0,1,2\na,0.5,1.0,2\n", ["a"]),  # three numbers or more need no known name
+        ("cat,0,1\ndog,0.5,0.5\n", ["cat", "dog"]),
+        ("a,0,1,2\nb,3,4,5\n", ["a", "b"]),
+        ('a,1\n"""",2\n",",4\n', ["a", '"', ","]),
+    ],
+)
+def test_headings_that_count_columns_and_quoted_words(text, words, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert read_vectors(path).words == words
+
+
 WRONG = {
+    "lone.csv": ('a,1,2\n",3,4\nb,5,6\n', "line 2 .* is not CSV: .* quotation mark"),
+    "pair.csv": ('a,1,2\n",3,4\nb,5,6\n",7,8\n', "line 2 .* is not CSV: .* quotation mark"),
     "few.csv": ("a,1,2\nb,3\n", "line 2 .* has 1 numbers; expected 2"),
     "word.csv": ("a,1,2\nb,x,2\n", "line 2 .* has 'x'; expected finite numbers"),
     "first.csv": ("a,1,x\nb,3,2\n", "line 1 .* has 'x'"),

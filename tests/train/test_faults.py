@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError, RunError, SaveError
 from heedful.files import (
-    checksums,
     load_tensors,
     read_checked_json,
     save_tensors,
@@ -26,7 +25,6 @@ from heedful.files.belonging import RUN, said
 from heedful.models import load_model
 from heedful.models.directory import read_description
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
-from heedful.text import tokens as token_files
 from heedful.train import PRESETS, Recipe, Saved, Step, new_plan, open_training, read_metrics
 from heedful.train import place as places
 from heedful.train.events import Noticed
@@ -207,32 +205,6 @@ def test_json_with_a_checksum_is_what_was_written(value):
         assert read_checked_json(path) == value
     finally:
         path.unlink()
-
-
-def test_large_files_are_compared_once_for_each_change(tmp_path, monkeypatch):
-    path, read = tmp_path / "tokens.npy", []
-    with path.open("w+b") as file:
-        token_files.write_ids(file, [np.arange(500)], np.dtype(np.uint16))
-    compute = checksums.checksum_of_file
-    monkeypatch.setattr(checksums, "LARGE", 100)
-    monkeypatch.setattr(
-        checksums, "checksum_of_file", lambda *given: read.append(1) or compute(*given)
-    )
-    for times in (1, 1):
-        TokenFile(path)
-        assert len(read) == times
-    content = path.read_bytes()
-    path.write_bytes(content[:300] + b"\1" + content[301:])
-    for times in (2, 3):  # what is damaged is never noted as whole
-        with pytest.raises(RunError, match="checksum"):
-            TokenFile(path)
-        assert len(read) == times
-    path.write_bytes(content)
-    (tmp_path / ".tokens.npy.compared").unlink()
-    (tmp_path / ".tokens.npy.compared").mkdir()  # stands for a disk on which nothing can be noted
-    for times in (4, 5):
-        TokenFile(path)
-        assert len(read) == times
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import load_tensors
 from heedful.models import Seq2Seq, Seq2SeqConfig, loss
 from heedful.text import Pairs
+from heedful.text.tokens import write_ids
 from heedful.train import (
     PRESETS,
     Ended,
@@ -209,6 +210,7 @@ def test_wrong_pairs_leave_no_run(tmp_path):
 def test_a_file_of_other_pairs_is_refused(tmp_path):
     plan = started(tmp_path, steps=1)
     list(open_training(plan, begin(plan)).events())
-    np.save(plan.directory / "state/tokens.npy", np.arange(5, dtype=np.uint16))
+    with (plan.directory / "state/tokens.npy").open("w+b") as file:
+        write_ids(file, [np.arange(5)], np.dtype(np.uint16))
     with pytest.raises(RunError, match="no pairs"):
         prepare_run(plan)

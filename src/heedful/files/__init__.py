@@ -25,27 +25,3 @@ from heedful.files.whole import (
     replacing,
     saving,
 )
-
-__all__ = [
-    "Checksums",
-    "alone",
-    "append",
-    "beside",
-    "check_free",
-    "check_no_links",
-    "check_replaceable",
-    "checksum_of",
-    "damaged",
-    "description",
-    "is_header_whole",
-    "load_tensors",
-    "make_directory",
-    "read_checked_json",
-    "read_json",
-    "read_tensors",
-    "replacing",
-    "save_tensors",
-    "saving",
-    "write_checked_json",
-    "write_json",
-]

@@ -3,7 +3,7 @@
 Each file of a run has a checksum of its own, so the weights of another run, whole and of the same
 shapes, would pass. What is written once, before `config.json`, is known by its checksum; what
 changes later (weights, checkpoints, metrics, the recipe) names the run. Weights that another
-program wrote name none, and are taken as they are; in a run of an older version nothing does.
+program wrote name none, and are taken as they are.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check_belongs(path: Path, entry: str, found: str | None, directory: Path) ->
         RunError: it is another one.
     """
     wanted = said(directory, entry)
-    if found != wanted and (wanted or entry == RUN):  # older versions said no checksums
+    if found != wanted and (wanted or entry == RUN):
         raise RunError(
             f"{path} is not of the run that {directory / CONFIG} describes",
             cause="another run's file, or a damaged one",

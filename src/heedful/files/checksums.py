@@ -8,22 +8,17 @@ gigabyte in about a second, as the fastest cryptographic ones do only where the 
 
 from __future__ import annotations
 
-import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import RunError, SaveError
-from heedful.files.whole import replacing
+from heedful.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 1 << 20  # bytes, which stay in the processor's cache
-LARGE = 1 << 28  # bytes of a file that is read again only once it has changed: 0.3 s
 COPIED = "a disk, or a copy of the file, that failed"
 
 
@@ -82,36 +77,3 @@ class Checksums:
                     remedy=self.remedy,
                 )
             self.left.pop(name, None)
-
-
-def is_file_whole(path: Path, end: int, written: bytes) -> bool:
-    """Whether the first `end` bytes of a file have the checksum whose digits were written.
-
-    A large file is read once for each change of its size or time, of which a note is made beside
-    it; where none can be written, as on a read-only disk, it is read each time.
-    """
-    if _is_noted(path, written):
-        return True
-    whole = digits(checksum_of_file(path, end)).encode() == written
-    if whole and path.stat().st_size > LARGE:
-        with suppress(SaveError), replacing(_note(path)) as file:
-            file.write(json.dumps(_state(path, written)).encode())
-    return whole
-
-
-def _is_noted(path: Path, written: bytes) -> bool:
-    """Whether a large file was compared before, and has kept its size and time since."""
-    try:
-        noted: Any = json.loads(_note(path).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return bool(noted == _state(path, written))
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(f".{path.name}.compared")
-
-
-def _state(path: Path, written: bytes) -> list[Any]:
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns, written.decode("latin-1")]

@@ -83,7 +83,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote, and compare every checksum; older files have none.
+    """Read tensors; every checksum that `save_tensors` wrote is compared.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -123,7 +123,7 @@ def is_header_whole(path: Path) -> bool | None:
     with path.open("rb") as file:
         header = _header(file)
     found = CHECKSUM.search(header)
-    if found is None:  # another program's, or an older version's
+    if found is None:  # another program's
         return None
     zeros = header[: found.start(1)] + b"0" * 8 + header[found.end(1) :]
     return int(found[1], 16) == zlib.crc32(zeros)

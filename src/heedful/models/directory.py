@@ -116,7 +116,7 @@ def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.
         raise RunError(
             f"model_type {family!r} in {source}",
             expected=nearest(str(family), FAMILIES),
-            cause="a damaged file, or one of a newer version of heedful",
+            cause="a damaged file, or one of another version of heedful",
         )
     config, model = FAMILIES[family]
     try:
@@ -124,7 +124,7 @@ def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.
     except (ArgumentError, KeyError, TypeError) as error:
         raise RunError(
             f"{source} does not describe a model: {error}",
-            cause="a damaged file, or one of a newer version of heedful",
+            cause="a damaged file, or one of another version of heedful",
         ) from error
 
 

@@ -6,9 +6,9 @@ The way of a query, file after file; each calls only those below it:
 2. `dispatch.py`: who listens, and by which of three roads a call goes. `autocast.py`: in float32.
 3. `kernels.py`: torch's fused kernels, whole or by blocks. `dropping_out.py`: dropout on a CPU.
 4. `by_definition.py`: the definition, a function for each step.
-5. What listeners get beside the output: `log_sum_exp.py` of kernels, `asked_masks.py` of masks.
+5. What listeners get beside the output: `log_sum_exp.py` of kernels.
 6. `arguments.py`: what is checked first, and the form in which all of them take it.
-7. `masks.py`, `score_tables.py`: what may attend to what.
+7. `masks.py`, `any_mask.py`, `score_tables.py`: what may attend to what.
 
 A map of weights, in parts and without the rest, begins at `causes.py`. By whole rows: `blocks.py`,
 `statistics.py`, `top.py`, `segments.py`, and `streaming.py`, which gives the output too; what is

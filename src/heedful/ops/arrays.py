@@ -101,9 +101,11 @@ def as_tensors(given: Mapping[str, object], names: Collection[str]) -> dict[str,
 
 
 def as_arrays(result: Any) -> Any:
-    """A tensor as an array, a number as one of NumPy's, a tuple of tensors as such a tuple."""
+    """A tensor as an array, a number as one of NumPy's; so each in a tuple or a dictionary."""
     if isinstance(result, Tensor):
         return result.detach().cpu().numpy()[()]
+    if isinstance(result, dict):
+        return {name: as_arrays(part) for name, part in result.items()}
     parts = [as_arrays(part) for part in result]
     return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 

@@ -17,7 +17,6 @@ from torch._C import _functorch as functorch
 
 from heedful.ops import by_definition, kernels
 from heedful.ops.arguments import Arguments
-from heedful.ops.asked_masks import Asked, is_of_ours
 from heedful.ops.autocast import in_float32
 from heedful.ops.dropping_out import with_dropout
 from heedful.ops.log_sum_exp import Catching
@@ -53,15 +52,10 @@ def is_running() -> bool:
 
 
 def attend(arguments: Arguments) -> Tensor:
-    """The context (..., N, value width) of checked arguments; those who listen are told of it.
-
-    They are told of a mask of somebody's own as one that remembers what it said.
-    """
-    listeners, mask = _thread.listeners, arguments.mask
+    """The context (..., N, value width) of checked arguments; those who listen are told of it."""
+    listeners = _thread.listeners
     if not listeners:
         return in_float32(_by_its_road, arguments)
-    if mask is not None and not is_of_ours(mask):
-        arguments = arguments._replace(mask=Asked(mask))
     _thread.running = True
     try:
         with Catching() as caught:

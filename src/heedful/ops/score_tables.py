@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,15 +69,30 @@ def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
         )
 
 
-def check_boolean(name: str, tensor: Tensor) -> None:
-    """Refuse what is no boolean tensor."""
-    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool or tensor.ndim == 0:
+def as_boolean(name: str, table: object) -> Tensor:
+    """A boolean tensor, or a copy of a boolean NumPy array as one.
+
+    Raises:
+        ArgumentError: another type, or no axes.
+    """
+    if isinstance(table, np.ndarray) and table.dtype == np.bool_:
+        table = torch.from_numpy(table.copy())
+    if not isinstance(table, Tensor | np.ndarray):
         raise ArgumentError(
-            f"{name} mask of type {getattr(tensor, 'dtype', type(tensor).__name__)}",
-            expected="a torch.bool tensor, True = may attend",
+            f"{name} mask of type {type(table).__name__}",
+            expected="a boolean tensor or NumPy array, True = may attend",
+            remedy="torch.as_tensor converts a list",
+        )
+    if not isinstance(table, Tensor) or table.dtype != torch.bool:
+        raise ArgumentError(
+            f"{name} mask of type {table.dtype}",
+            expected="torch.bool or NumPy's bool, True = may attend",
             cause="an additive mask",
             remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
         )
+    if table.ndim == 0:
+        raise ArgumentError(f"{name} mask without axes", expected="one for the keys, (..., M)")
+    return table
 
 
 def check_whole(name: str, **numbers: object) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
-from heedful.ops.asked_masks import is_of_ours
+from heedful.ops.arrays import takes_arrays
 from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
 from heedful.ops.kernels import four_axes
@@ -54,6 +54,7 @@ class Streamed(NamedTuple):
     statistics: dict[str, Tensor]
 
 
+@takes_arrays("query", "key", "value", "mask", "bias")
 def streaming_attention(
     query: Float[Tensor, "*lead queries width"],
     key: Float[Tensor, "*key_lead keys width"],
@@ -68,7 +69,7 @@ def streaming_attention(
     """`heedful.attention`, with statistics of the weights that it never makes whole.
 
     The output comes from the same fused kernel, with its gradients; the statistics are gathered by
-    blocks of rows, without gradients.
+    blocks of rows, without gradients. NumPy arrays give NumPy arrays.
 
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
@@ -138,11 +139,11 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 def _is_structure(part: Mask, shape: Shape) -> bool:
     """Whether it is the same for every sequence and head, and no table of N × M entries.
 
-    A mask of somebody's own is asked for one pair, and the axes of its answer tell.
+    The axes of what it allows of one pair tell.
     """
-    if is_of_ours(part):
-        return part.device is None or type(part) is KeyRanges
-    return part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
+    return type(part) is KeyRanges or (
+        part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
+    )
 
 
 def _first_seen(tables: list[Dense]) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedful.errors import ArgumentError
+from heedful.text.library import LibraryTokenizer
 from heedful.text.pieces import cut
-from heedful.text.tokenizer import Tokenizer, check_learnable, whole_characters
+from heedful.text.tokenizer import check_learnable, whole_characters
 
 if TYPE_CHECKING:
     import tiktoken
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 # GPT-2's split, as tiktoken writes it for speed; tests compare it with the one in `tokenizers`.
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
+ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 _LONGEST = 1000  # characters of a word: each join of a pair walks along all words that have it
 
 
-class BPETokenizer(Tokenizer):
+class BPETokenizer(LibraryTokenizer):
     """Tokens are byte strings that occur often; all 256 bytes are among them.
 
     So any text encodes, and decodes to itself exactly. Text that spells a special token is
@@ -58,10 +59,15 @@ class BPETokenizer(Tokenizer):
                 remedy="train one with `heedful train`",
             )
         library.encode_special_tokens = True
-        library.no_padding()  # a file may ask for both, for batches of one length
-        library.no_truncation()
-        super().__init__(_table(library))
-        self._library = library
+        byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
+        try:
+            super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
+        except KeyError as error:
+            raise ArgumentError(
+                f"a token with the character {error}",
+                expected="tokens in the byte alphabet of GPT-2",
+                remedy="train a tokenizer with `heedful train`",
+            ) from None
         self._fast = _fast(library, self._table)
 
     @classmethod
@@ -99,18 +105,54 @@ class BPETokenizer(Tokenizer):
 
     def encode_array(self, text: str) -> np.ndarray:
         """The ids of a text, (T,) uint32; other threads run meanwhile."""
-        text = whole_characters(text)
-        if self._fast:
-            return self._fast.encode_to_numpy(text, disallowed_special=())
-        [encoding] = self._library.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoding.ids, np.uint32)
+        if self._fast is None:
+            return super().encode_array(text)
+        return self._fast.encode_to_numpy(whole_characters(text), disallowed_special=())
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
-        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
 
-    def _write(self, path: Path) -> None:
-        self._write_text(path, self._library.to_str(pretty=True))
+class FramedTokenizer(BPETokenizer):
+    """Byte-level BPE with the special tokens that stand around a text or a pair.
+
+    Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692); a BERT may be trained on such tokens too.
+    Which ones is what the tokenizer's file says. Where it says nothing, it is RoBERTa's frame,
+    <s> text </s> or <s> text </s></s> second </s>, if the vocabulary has the two. Special tokens
+    such as <mask> are recognised in a text.
+
+    Args:
+        bare: the tokenizer as `load_tokenizer` gives it; it stays as it is.
+
+    >>> bare = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
+    >>> framed = FramedTokenizer(bare)
+    >>> framed.pieces(framed.inputs("low lowest").ids)  # it knows no <s> and no </s>
+    ['low', '·lowe', 'st']
+    """
+
+    def __init__(self, bare: BPETokenizer) -> None:
+        library = type(bare._library).from_str(bare._library.to_str())
+        usual = {role: library.token_to_id(token) for role, token in ROBERTA.items()}
+        known = {role: id for role, id in usual.items() if id is not None}
+        self.special = {**known, **bare.special}
+        names = {role: str(library.id_to_token(id)) for role, id in self.special.items()}
+        added = library.get_added_tokens_decoder()
+        # one that was added before keeps what it does with the space beside it
+        library.add_special_tokens(
+            [names[role] for role, id in self.special.items() if id not in added]
+        )
+        super().__init__(library)
+        library.encode_special_tokens = False
+        self._fast = None  # tiktoken would take the text of a special token for words
+        if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
+            from tokenizers.processors import RobertaProcessing
+
+            sep, cls = ((names[role], self.special[role]) for role in ("sep", "cls"))
+            library.post_processor = RobertaProcessing(sep, cls)
+
+    def joined(self, before: str, token: int) -> str:
+        """A text with one more token after it, in the place of a <mask>."""
+        mask = self._library.get_added_tokens_decoder().get(self.special.get("mask", -1))
+        # such a <mask> has taken the space before it, and the token brings its own
+        taken = mask is not None and mask.lstrip
+        return (before.rstrip() if taken else before) + self.decode([token])
 
 
 def _untrained() -> tokenizers.Tokenizer:
@@ -148,26 +190,6 @@ def _parts(
     """What the library learned, vocabulary and merges, and everything else about it."""
     settings = json.loads(library.to_str())
     return settings["model"].pop("vocab"), settings["model"].pop("merges"), settings
-
-
-def _table(library: tokenizers.Tokenizer) -> list[bytes]:
-    """The bytes of each token; an id that stands for nothing has none."""
-    byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
-    literal = {id: token.content for id, token in library.get_added_tokens_decoder().items()}
-    names = {id: name for name, id in library.get_vocab().items()}
-    try:
-        return [
-            literal[id].encode()
-            if id in literal
-            else bytes(byte_of[char] for char in names.get(id, ""))
-            for id in range(max(names) + 1)
-        ]
-    except KeyError as error:
-        raise ArgumentError(
-            f"a token with the character {error}",
-            expected="tokens in the byte alphabet of GPT-2",
-            remedy="train a tokenizer with `heedful train`",
-        ) from None
 
 
 def _byte_alphabet() -> list[str]:

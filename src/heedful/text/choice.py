@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.tiktoken_encoding import check_name
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, check_name
+from heedful.text.tokenizer import Tokenizer
 from heedful.text.wordpiece import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    import tiktoken
+
+LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,8 @@ class TokenizerChoice:
     """Of a tiktoken encoding, rows only for what the text uses and for the single bytes."""
 
     def __post_init__(self) -> None:
-        own = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
-        if self.name not in own:
-            check_name(self.name, own)
+        if self.is_encoding:
+            check_name(self.name, LEARNED)
         if self.vocabulary < 256:
             raise ArgumentError(
                 f"a vocabulary of {self.vocabulary}",
@@ -44,3 +53,20 @@ class TokenizerChoice:
                 cause="each of the 256 bytes has a token of its own",
                 remedy="try 4096",
             )
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether it is one of tiktoken's encodings, and not learned from the text."""
+        return self.name not in LEARNED
+
+    def learn(self, pieces: Iterable[str]) -> Tokenizer:
+        """The tokenizer that is learned from a text in pieces; errors as its `train`."""
+        if self.name == CharacterTokenizer.kind:
+            return CharacterTokenizer.train(pieces)
+        kind = BPETokenizer if self.name == BPETokenizer.kind else WordPieceTokenizer
+        return kind.train(pieces, self.vocabulary)
+
+    def rows(self, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
+        """An encoding, with rows for the ids that a text uses."""
+        kind = TiktokenTokenizer
+        return (kind.compact if self.compact else kind.up_to_largest)(encoding, used)

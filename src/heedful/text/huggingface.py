@@ -41,16 +41,18 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    if (directory / WORDS).is_file():
-        return _of_words(directory)
-    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
-    if not (vocabulary.is_file() and merges.is_file()):
+    words, vocabulary, merges = (directory / n for n in (WORDS, "vocab.json", "merges.txt"))
+    is_words = words.is_file()
+    if not is_words and not (vocabulary.is_file() and merges.is_file()):
         return None
     config = _config(directory)
     try:
+        if is_words:  # a piece a line; uncased, until `normalise_as_named` says otherwise
+            ids = models.WordPiece.read_file(str(words))
+            return wordpiece_library(ids, unknown=special_names(directory).get("unk"))
         library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise damaged(vocabulary, error, remedy="fetch it again") from error
+        raise damaged(words if is_words else vocabulary, error, remedy="fetch it again") from error
     prefixed = bool(config.get("add_prefix_space", False))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
     library.decoder = decoders.ByteLevel()
@@ -61,13 +63,6 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
             single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, id)]
         )
     return library
-
-
-def special_tokens(directory: Path, library: tokenizers.Tokenizer) -> dict[str, int]:
-    """The ids of special tokens by their role (`bos`, `eos`, `pad`, `mask`, …), where named."""
-    named = special_names(directory)
-    ids = {role: library.token_to_id(token) for role, token in named.items()}
-    return {role: id for role, id in ids.items() if id is not None}
 
 
 def special_names(directory: Path) -> dict[str, str]:
@@ -101,18 +96,6 @@ def normalise_as_named(directory: Path, library: tokenizers.Tokenizer) -> None:
         for theirs, ours in NORMALISING.items():
             if theirs in config:
                 setattr(library.normalizer, ours, config[theirs])
-
-
-def _of_words(directory: Path) -> tokenizers.Tokenizer:
-    """WordPiece from `vocab.txt`: a piece a line, ids by lines; uncased where nothing is said."""
-    path = directory / WORDS
-    try:
-        with path.open(encoding="utf-8") as file:
-            ids = {line.rstrip("\n"): id for id, line in enumerate(file)}
-        library = wordpiece_library(ids, names=special_names(directory))
-    except Exception as error:  # `tokenizers` raises bare Exception
-        raise damaged(path, error, remedy="fetch it again") from error
-    return library
 
 
 def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int) -> None:

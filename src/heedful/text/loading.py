@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.errors import ArgumentError, RunError, TextError
-from heedful.files import read_checked_json
+from heedful.errors import ArgumentError, RunError
+from heedful.files import damaged, read_checked_json
 from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.text.bpe import BPETokenizer
-from heedful.text.carried import encoding_of
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.huggingface import (
     characters_of,
@@ -21,10 +20,14 @@ from heedful.text.huggingface import (
     normalise_as_named,
     open_library,
     special_names,
-    special_tokens,
 )
 from heedful.text.sentencepiece import SentencePieceTokenizer, is_sentencepiece
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_names, open_encoding
+from heedful.text.tiktoken_encoding import (
+    TiktokenTokenizer,
+    encoding_names,
+    encoding_of,
+    open_encoding,
+)
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer
 
@@ -49,9 +52,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             name of a tiktoken encoding, such as `cl100k_base`, each of whose ids then has a row.
 
     Raises:
-        RunError: no such file or encoding; a file that is damaged or of a newer version.
+        RunError: no such file or encoding; a file that is damaged or of another version.
         ForeignTokenizerError: it is of a kind that heedful does not have.
-        TextError: ranks that a file of an older version does not carry cannot be had.
+        TextError: the ranks of an encoding that is named cannot be had.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -59,38 +62,21 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     >>> load_tokenizer(directory).encode("cab")
     [2, 0, 1]
     """
-    given, path = Path(path), tokenizer_file(path)
-    if not given.exists() and not path.exists():
-        return _of_name(str(given))
-    if not path.exists() and (library := open_library(path.parent)):
+    named, path = Path(path), tokenizer_file(path)
+    if path.exists():
+        return _of_file(path)
+    if not named.exists():
+        return _of_name(str(named))
+    if library := open_library(path.parent):
         return _of_library(path.parent, library)
-    if not path.exists() and (sole := path.with_name(SENTENCEPIECE)).exists():
+    if (sole := path.with_name(SENTENCEPIECE)).exists():
         raise ForeignTokenizerError(
             f"{sole} without {path.name} beside it",
             expected=f"the tokenizer as {path.name}",
             remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
             "one",
         )
-    about = read_checked_json(path, lambda about: ENVELOPE in about)
-    if path.name == FILE_NAME:
-        check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
-    if not isinstance(about, dict):
-        raise _foreign(path)
-    if ENVELOPE not in about:
-        return _of_hugging_face(path, about)
-    if about[ENVELOPE] != VERSION:
-        raise RunError(
-            f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
-            expected=f"version {VERSION}",
-            cause="it was written by a newer heedful",
-            remedy="update heedful",
-        )
-    try:
-        return _ours(about)
-    except TextError:  # the file is whole, its encoding's ranks are missing
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
-        raise _damaged(path, error) from error
+    return _of_file(path)  # the error that it is not there
 
 
 def _of_name(name: str) -> Tokenizer:
@@ -106,27 +92,49 @@ def _of_name(name: str) -> Tokenizer:
     )
 
 
-def _ours(about: dict[str, Any]) -> Tokenizer:
+def _of_file(path: Path) -> Tokenizer:
+    about = read_checked_json(path, lambda about: ENVELOPE in about)
+    if path.name == FILE_NAME:
+        check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
+    try:
+        if isinstance(about, dict) and ENVELOPE in about:
+            return _ours(path, about)
+        if isinstance(about, dict) and isinstance(about.get("model"), dict):
+            return _of_hugging_face(path)
+    except RunError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise damaged(path, error) from error
+    raise RunError(
+        f"{path} is no tokenizer",
+        expected="a file that heedful or Hugging Face tokenizers wrote",
+        remedy="check the path, or train again",
+    )
+
+
+def _ours(path: Path, about: dict[str, Any]) -> Tokenizer:
+    if about[ENVELOPE] != VERSION:
+        raise RunError(
+            f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
+            expected=f"version {VERSION}",
+            cause="it was written by another version of heedful",
+            remedy="use that version, or train again",
+        )
     if about["kind"] == CharacterTokenizer.kind:
         return CharacterTokenizer(about["characters"])
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"the kind {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
-    name, carried = about["encoding"], about.get("carried")
-    # what older versions wrote has its encoding's name alone
-    encoding = open_encoding(name) if carried is None else encoding_of(name, carried)
-    return TiktokenTokenizer(encoding, ids)
+    return TiktokenTokenizer(encoding_of(about["encoding"], about["carried"]), ids)
 
 
-def _of_hugging_face(path: Path, about: dict[str, Any]) -> Tokenizer:
+def _of_hugging_face(path: Path) -> Tokenizer:
     import tokenizers
 
-    if not isinstance(about.get("model"), dict):
-        raise _foreign(path)
     try:
         library = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     return _of_library(path, library)
 
 
@@ -134,34 +142,16 @@ def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
     from tokenizers.models import WordPiece
 
     directory = path if path.is_dir() else path.parent
+    names = special_names(directory)
     try:
         if isinstance(library.model, WordPiece):
             normalise_as_named(directory, library)
-            return WordPieceTokenizer(library, special_names(directory))
-        tokenizer = characters_of(library) or _of_pairs(library)
+            return WordPieceTokenizer(library, names)
+        kind = SentencePieceTokenizer if is_sentencepiece(library) else BPETokenizer
+        tokenizer = characters_of(library) or kind(library)
     except ArgumentError as error:
         raise ForeignTokenizerError(f"{path} has {error}") from error
-    tokenizer.special = special_tokens(directory, library)
+    ids = {role: library.token_to_id(name) for role, name in names.items()}
+    tokenizer.special = {role: id for role, id in ids.items() if id is not None}
     tokenizer.first = first_ids(library)
     return tokenizer
-
-
-def _of_pairs(library: tokenizers.Tokenizer) -> Tokenizer:
-    """Byte pairs, of bytes or of characters with bytes for those it does not know."""
-    return (SentencePieceTokenizer if is_sentencepiece(library) else BPETokenizer)(library)
-
-
-def _foreign(path: Path) -> RunError:
-    return RunError(
-        f"{path} is no tokenizer",
-        expected="a file that heedful or Hugging Face tokenizers wrote",
-        remedy="check the path, or train again",
-    )
-
-
-def _damaged(path: Path, error: Exception) -> RunError:
-    return RunError(
-        f"cannot read the tokenizer in {path}: {error!r}",
-        cause="a damaged file",
-        remedy="restore it, or train again",
-    )

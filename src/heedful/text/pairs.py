@@ -10,14 +10,11 @@ import numpy as np
 
 from heedful.errors import RunError, TextError
 from heedful.files import make_directory, replacing
-from heedful.text.bpe import BPETokenizer
-from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.sources import FileSource
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
+from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile, check_share, distinct, id_type, write_ids
-from heedful.text.wordpiece import WordPieceTokenizer
 
 MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
 
@@ -52,12 +49,11 @@ def read_pairs(path: str | Path) -> list[Pair]:
 def _pair(line: str, number: int, path: str) -> Pair:
     sides = [side.strip() for side in line.split("\t")]
     if len(sides) != 2:
-        found = "no tab" if len(sides) < 2 else f"{len(sides) - 1} tabs"
         raise TextError(
-            f"line {number:,} of {path} has {found}",
+            f"line {number:,} of {path} has {len(sides) - 1 or 'no'} tab{'s'[: len(sides) > 2]}",
             expected="a source, one tab, and its target",
-            cause="an empty line or another separator" if len(sides) < 2 else "more columns",
-            remedy="mend the line" if len(sides) < 2 else "keep two columns, with `cut -f1,2`",
+            cause="an empty line, another separator, or more columns",
+            remedy="mend the line; `cut -f1,2` keeps two columns",
         )
     if not all(sides):
         raise TextError(
@@ -84,11 +80,12 @@ class Pairs:
         return len(self._bounds) // 2
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target of a pair, each closed by the end."""
         start, middle, stop = self._bounds[2 * i : 2 * i + 3]
         return self._ids[start:middle], self._ids[middle:stop]
 
 
-class PairFile:
+class PairFile(Pairs):
     """The pairs that `prepare_pairs` wrote; a page comes into memory when it is read.
 
     Args:
@@ -111,16 +108,8 @@ class PairFile:
                 cause="the file of another run, or a damaged one",
                 remedy="restore it, or train again",
             )
-        self._bounds = np.concatenate([[0], ends])
+        super().__init__(self.ids, np.concatenate([[0], ends]))
         self._split = int(len(self) * (1 - validation))
-
-    def __len__(self) -> int:
-        """The number of pairs."""
-        return len(self._bounds) // 2
-
-    def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target of a pair, each closed by the end."""
-        return Pairs(self.ids, self._bounds)[i]
 
     @property
     def train(self) -> Pairs:
@@ -175,15 +164,11 @@ def prepare_pairs(
 
 def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
     texts = [side for pair in pairs for side in pair]
-    if choice.name == CharacterTokenizer.kind:
-        return CharacterTokenizer.train(texts)
-    for kind in (BPETokenizer, WordPieceTokenizer):
-        if choice.name == kind.kind:
-            return kind.train(texts, choice.vocabulary)
+    if not choice.is_encoding:
+        return choice.learn(texts)
     encoding = open_encoding(choice.name)
-    rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
     ids = np.concatenate([original_ids(encoding, text) for text in texts])
-    return rows_for(encoding, distinct(ids))
+    return choice.rows(encoding, distinct(ids))
 
 
 def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:

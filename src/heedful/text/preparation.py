@@ -15,14 +15,12 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from heedful.files import beside, make_directory, replacing
-from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.sources import FileSource, Source
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
+from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_ids
-from heedful.text.wordpiece import WordPieceTokenizer
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int, int | None], None]
@@ -79,18 +77,10 @@ def prepare(
 def _write(
     source: Source, choice: TokenizerChoice, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
-    if choice.name == CharacterTokenizer.kind:
-        return _write_rows(CharacterTokenizer.train(source.pieces()), source, file, progress)
-    for kind in (BPETokenizer, WordPieceTokenizer):
-        if choice.name == kind.kind:
-            trained = kind.train(_to_learn_from(source), choice.vocabulary)
-            return _write_rows(trained, source, file, progress)
-    return _write_tiktoken(choice, source, file, progress)
-
-
-def _write_rows(
-    tokenizer: Tokenizer, source: Source, file: BinaryIO, progress: Progress | None
-) -> Tokenizer:
+    if choice.is_encoding:
+        return _write_tiktoken(choice, source, file, progress)
+    is_sampled = choice.name != CharacterTokenizer.kind
+    tokenizer = choice.learn(_to_learn_from(source) if is_sampled else source.pieces())
     ids = _encoded(tokenizer.encode_array, source, progress)
     write_ids(file, ids, id_type(tokenizer.size))
     return tokenizer
@@ -101,12 +91,11 @@ def _write_tiktoken(
 ) -> Tokenizer:
     """The encoding's own ids first; which of them the text uses is known only then."""
     encoding = open_encoding(choice.name)
-    rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
     with beside(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)
         write_ids(originals, _encoded(encode, source, progress), np.dtype(np.uint32))
         ids = np.load(originals.name, mmap_mode="r")
-        tokenizer = rows_for(encoding, distinct(ids))
+        tokenizer = choice.rows(encoding, distinct(ids))
         write_ids(file, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
         return tokenizer
 

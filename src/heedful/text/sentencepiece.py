@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from heedful.errors import ArgumentError
-from heedful.text.tokenizer import Tokenizer, whole_characters
+from heedful.text.library import LibraryTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -27,7 +24,7 @@ DECODING = ["Replace", "ByteFallback", "Fuse"]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
-class SentencePieceTokenizer(Tokenizer):
+class SentencePieceTokenizer(LibraryTokenizer):
     """Tokens are strings that occur often, and all 256 bytes, for characters without a token.
 
     So any text encodes, and decodes to itself, with two exceptions: `▁` comes back as a space, and
@@ -51,29 +48,13 @@ class SentencePieceTokenizer(Tokenizer):
                 remedy="open it with `transformers`",
             )
         library.encode_special_tokens = True
-        library.no_padding()  # a file may ask for both, for batches of one length
-        library.no_truncation()
-        super().__init__(_table(library))
-        self._library = library
+        super().__init__(library, _bytes)
         self._is_prefixed = STRIP in _decoders(library)
-
-    def encode_array(self, text: str) -> np.ndarray:
-        """The ids of a text, (T,) uint32; other threads run meanwhile."""
-        text = whole_characters(text)
-        [encoding] = self._library.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoding.ids, np.uint32)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, without the space that encoding put before the text."""
         found = super().decode_bytes(ids)
         return found.removeprefix(b" ") if self._is_prefixed else found
-
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
-        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
-
-    def _write(self, path: Path) -> None:
-        self._write_text(path, self._library.to_str(pretty=True))
 
 
 def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
@@ -97,16 +78,6 @@ def _decoders(library: tokenizers.Tokenizer) -> list[dict]:
         return []
     described = json.loads(library.decoder.__getstate__())
     return described.get("decoders", [described])
-
-
-def _table(library: tokenizers.Tokenizer) -> list[bytes]:
-    """The bytes of each token; an id that stands for nothing has none."""
-    literal = {id: token.content for id, token in library.get_added_tokens_decoder().items()}
-    names = {id: name for name, id in library.get_vocab().items()}
-    return [
-        literal[id].encode() if id in literal else _bytes(names.get(id, ""))
-        for id in range(max(names) + 1)
-    ]
 
 
 def _bytes(name: str) -> bytes:

@@ -161,31 +161,25 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
 def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
     """Files and those of folders, each once, as `open_source` finds them.
 
-    Args:
-        names: files and folders.
-        include: which files of a folder, as in `open_source`.
-
     Raises:
         TextError: a name is missing, a folder has no such file, or what can be read only once.
     """
-    paths = dict.fromkeys(path for name in names for path in _files(str(name), include))
-    for path in paths:
-        if FileSource((path,)).once:
-            raise TextError(
-                f"{FileSource((path,)).title} among many texts",
-                expected="files and folders, which can be read again",
-                cause="standard input, or a pipe",
-            )
-    return list(paths)
+    paths = list(dict.fromkeys(path for name in names for path in _files(str(name), include)))
+    if once := [path for path in paths if FileSource((path,)).once]:
+        raise TextError(
+            f"{FileSource((once[0],)).title} among many texts",
+            expected="files and folders, which can be read again",
+            cause="standard input, or a pipe",
+        )
+    return paths
 
 
 def _files(name: str, include: str) -> list[str]:
     if name == STANDARD_INPUT or not stat.S_ISDIR(_status(name).st_mode):
         return [name]
     with _reading(name):
-        found = sorted(_below(Path(name)))
-    files = [str(Path(name, path)) for path in found if _matches(path, include)]
-    no_texts = [file for file in files if _is_binary(file)] if include == "*" else []
+        files = [str(Path(name, path)) for path in sorted(_below(Path(name), include))]
+    no_texts = [file for file in files if include == "*" and _is_binary(file)]
     files = [file for file in files if file not in set(no_texts)]
     if not files:
         raise TextError(
@@ -195,7 +189,14 @@ def _files(name: str, include: str) -> list[str]:
             remedy="check the path and the pattern",
         )
     if no_texts:
-        _tell(name, no_texts, files)
+        some = ", ".join(Path(path).name for path in no_texts[:3])
+        more = f" and {len(no_texts) - 3:,} more" if no_texts[3:] else ""
+        [(suffix, _)] = Counter(Path(path).suffix for path in files).most_common(1)
+        message = (
+            f"left out of {name}, as no text: {some}{more}; "
+            f"--include '*{suffix or '.txt'}' chooses what is read"
+        )
+        warnings.warn(message, LeftOutWarning, stacklevel=3)
     return files
 
 
@@ -206,20 +207,8 @@ def _is_binary(path: str) -> bool:
     return begin.startswith(BINARY) or (b"\0" in begin and not begin.startswith(UTF_16))
 
 
-def _tell(folder: str, left: Sequence[str], read: Sequence[str]) -> None:
-    """Warn of what is left out of a folder, in one line that names the option."""
-    names = [Path(path).name for path in left]
-    some = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if names[3:] else "")
-    [(suffix, _)] = Counter(Path(path).suffix for path in read).most_common(1)
-    told = (
-        f"left out of {folder}, as no text: {some}; "
-        f"--include '*{suffix or '.txt'}' chooses what is read"
-    )
-    warnings.warn(told, LeftOutWarning, stacklevel=4)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """The regular files below a folder, relative to it."""
+def _below(folder: Path, include: str) -> Iterator[Path]:
+    """The regular files below a folder that match, relative to it."""
 
     def stop(error: OSError) -> None:
         raise error
@@ -227,39 +216,37 @@ def _below(folder: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder, onerror=stop):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            path = Path(root, name)
-            if not name.startswith(".") and path.is_file():
-                yield path.relative_to(folder)
-
-
-def _matches(path: Path, include: str) -> bool:
-    return fnmatch(path.as_posix() if "/" in include else path.name, include)
+            path = Path(root, name).relative_to(folder)
+            matches = fnmatch(path.as_posix() if "/" in include else name, include)
+            if matches and not name.startswith(".") and Path(root, name).is_file():
+                yield path
 
 
 def _decoded(path: str) -> Iterator[str]:
     """The text of a file in blocks that are not empty, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    start = True
-    position = 0  # in the file, of the first byte that is not yet decoded
+    position, end = 0, False  # in the file, of the first byte that is not yet decoded
     with _opened(path) as file:
-        while True:
+        while not end:
             with _reading(path):
                 block = file.read(_BLOCK)
-            held = len(decoder.getstate()[0])
+            end, held = not block, len(decoder.getstate()[0])
             if b"\0" in block:
-                raise _binary(path, position + held + block.index(b"\0"))
+                raise _no_text(
+                    path, "a zero byte", position + held + block.index(b"\0"),
+                    "a binary file, or a text in UTF-16",
+                )  # fmt: skip
             try:
-                text = decoder.decode(block, final=not block)
+                text = decoder.decode(block, final=end)
             except UnicodeDecodeError as error:
-                raise _not_utf8(path, position + error.start, error.object[error.start]) from None
-            position += held + len(block) - len(decoder.getstate()[0])
-            if start and text:
+                byte = f"the byte 0x{error.object[error.start]:02x}"
+                cause = "another encoding, such as Latin-1, or a file cut in the middle"
+                raise _no_text(path, byte, position + error.start, cause) from None
+            if position == 0:
                 text = text.removeprefix("\ufeff")
-                start = False
+            position += held + len(block) - len(decoder.getstate()[0])
             if text:
                 yield text
-            if not block:
-                return
 
 
 @contextmanager
@@ -296,21 +283,11 @@ def _empty(title: str) -> TextError:
     )
 
 
-def _binary(path: str, position: int) -> TextError:
+def _no_text(path: str, byte: str, position: int, cause: str) -> TextError:
     return TextError(
-        f"{path} has a zero byte at position {position:,}",
+        f"{path} has {byte} at position {position:,}, counted in bytes",
         expected="a text in UTF-8",
-        cause="a binary file, or a text in UTF-16",
-        remedy="leave it out (of a folder, with a pattern such as *.txt), or convert it to UTF-8",
-    )
-
-
-def _not_utf8(path: str, position: int, byte: int) -> TextError:
-    return TextError(
-        f"{path} has the byte 0x{byte:02x} at position {position:,}, counted in bytes, where "
-        "no character fits",
-        expected="a text in UTF-8",
-        cause="another encoding, such as Latin-1, or a file cut in the middle",
-        remedy="convert it with `iconv -f LATIN1 -t UTF-8`, or leave it out (of a folder, with a "
-        "pattern such as *.md)",
+        cause=cause,
+        remedy="convert it with `iconv -t UTF-8`, or leave it out (of a folder, with a pattern "
+        "such as *.txt)",
     )

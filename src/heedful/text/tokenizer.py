@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -48,14 +49,10 @@ class Tokenizer(ABC):
         From where to where, the end not included. Errors as `encode_array`.
         """
         ids = self.encode(text)
-        sizes = [len(char.encode()) for char in text]
+        sizes = [len(char.encode("utf-8", "surrogatepass")) for char in text]
         of_byte = np.repeat(np.arange(len(text)), sizes)  # which character a byte is of
-        ends = np.cumsum([len(self.token_bytes(token)) for token in ids])
-        starts = [0, *ends[:-1].tolist()]
-        return [
-            (int(of_byte[start]), int(of_byte[end - 1]) + 1)
-            for start, end in zip(starts, ends.tolist(), strict=True)
-        ]
+        ends = np.cumsum([0, *(len(self.token_bytes(token)) for token in ids)]).tolist()
+        return [(int(of_byte[start]), int(of_byte[end - 1]) + 1) for start, end in pairwise(ends)]
 
     @abstractmethod
     def encode_array(self, text: str) -> np.ndarray:

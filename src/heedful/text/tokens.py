@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files.checksums import checksum_of_file, digits, is_file_whole
+from heedful.files.checksums import checksum_of_file, digits
 
 _CHUNK = 1 << 20  # ids
 MARK = "\nheedful crc32 "  # what stands after the array, before eight digits
@@ -33,10 +33,11 @@ class TokenFile:
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tokens.npy"
-    >>> np.save(path, np.arange(20, dtype=np.uint16))
+    >>> with path.open("w+b") as file:
+    ...     count = write_ids(file, [np.arange(20)], id_type(300))
     >>> tokens = TokenFile(path)
-    >>> len(tokens), tokens.train[:3].tolist(), tokens.validation.tolist()
-    (20, [0, 1, 2], [18, 19])
+    >>> count, len(tokens), tokens.train[:3].tolist(), tokens.validation.tolist()
+    (20, 20, [0, 1, 2], [18, 19])
     """
 
     def __init__(self, path: str | Path, validation: float = 0.1) -> None:
@@ -122,7 +123,7 @@ def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _open(path: Path) -> tuple[np.ndarray, str | None]:
+def _open(path: Path) -> tuple[np.ndarray, str]:
     """The ids of a token file, and the checksum that stands in it."""
     try:
         ids = np.load(path, mmap_mode="r")
@@ -137,22 +138,13 @@ def _open(path: Path) -> tuple[np.ndarray, str | None]:
     if not isinstance(ids, np.memmap) or ids.ndim != 1 or ids.dtype.kind != "u" or not len(ids):
         raise _damaged(path, "it is no array of ids")
     end = ids.offset + ids.nbytes
-    checksum = _written_checksum(path, end)
-    if checksum is not None and not is_file_whole(path, end, checksum.encode("latin-1")):
-        raise _damaged(path, "its checksum does not fit")
-    return ids, checksum
-
-
-def _written_checksum(path: Path, end: int) -> str | None:
-    """The checksum that stands after an array; None in files of older versions, which end there.
-
-    Where something else stands there, it is that, which fits no file.
-    """
     with path.open("rb") as file:
         file.seek(end)
-        tail = file.read(TAIL + 1).decode("latin-1")
-    whole = len(tail) == TAIL and tail.startswith(MARK) and tail.endswith("\n")
-    return tail[len(MARK) : -1] if whole else tail or None
+        tail = file.read(TAIL + 1)
+    checksum = digits(checksum_of_file(path, end))
+    if tail != f"{MARK}{checksum}\n".encode():
+        raise _damaged(path, "its checksum does not fit")
+    return ids, checksum
 
 
 def _damaged(path: Path, what: str) -> RunError:

@@ -6,6 +6,7 @@ import csv
 import difflib
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from heedful.errors import TextError
 from heedful.token_names import SIGNS
 
 LARGEST = 1e100  # its square is still a number
+HEADINGS = ("word", "words", "token", "tokens", "index")  # of the column of words
+SWALLOWED = re.compile(r",\s*[-+]?[.\d][^,\n]*\n")  # in a cell: the end of a line of numbers
 
 
 class WordVectors:
@@ -72,7 +75,8 @@ class WordVectors:
 def read_vectors(path: Path) -> WordVectors:
     """A table from a file: CSV (a word and its numbers in each line) or JSON ({word: numbers}).
 
-    A first line of a CSV file that holds no numbers, or names no word, is its heading.
+    A first line of a CSV file is its heading if it has no numbers or no word, or if its numbers
+    count the columns, as pandas writes them (`word,0,1,2` above numbers with a decimal point).
 
     Raises:
         TextError: the file cannot be read or is no such table; the line is named.
@@ -89,30 +93,56 @@ def read_vectors(path: Path) -> WordVectors:
 
 
 def _from_csv(text: str, path: Path) -> dict[str, list[float]]:
+    lines = _csv_lines(text, path)
+    if lines and _is_heading(lines[0][1], lines[1][1] if lines[1:] else []):
+        del lines[0]
     rows: dict[str, list[float]] = {}
-    reader = csv.reader(io.StringIO(text, newline=""))
-    first = True
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not (first and _is_heading(cells)):
-                where = f"line {reader.line_num} of {path}"
-                _add(rows, cells[0].strip(), [_read(cell) for cell in cells[1:]], where)
-            first = False
-    except csv.Error as error:
-        raise TextError(
-            f"line {reader.line_num} of {path} is not CSV: {error}",
-            expected="a word and its numbers",
-            cause="a quotation mark that is not closed",
-        ) from error
+    for number, cells in lines:
+        where = f"line {number} of {path}"
+        _add(rows, cells[0].strip(), [_read(cell) for cell in cells[1:]], where)
     return rows
 
 
-def _is_heading(cells: Sequence[str]) -> bool:
-    """No number in a line of several cells; or no word before them, as pandas writes it."""
-    numbers = [cell for cell in cells[1:] if isinstance(_read(cell), float)]
-    return len(cells) > 1 and (not numbers or not cells[0].strip())
+def _csv_lines(text: str, path: Path) -> list[tuple[int, list[str]]]:
+    """The cells of each line that has any, with the number of the line where it begins.
+
+    A quotation mark that is not closed would make one cell of the lines after it.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines, reason, begin = [], "", 1
+    try:
+        for cells in reader:
+            if any(SWALLOWED.search(cell) for cell in cells):
+                reason = "the lines after it stand in one cell"
+                break
+            if any(cell.strip() for cell in cells):
+                lines.append((begin, cells))
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        reason = str(error)
+    if reason:
+        raise TextError(
+            f"line {begin} of {path} is not CSV: {reason}",
+            expected="a word and its numbers",
+            cause="a quotation mark that is not closed",
+            remedy='write the word " as """"',
+        )
+    return lines
+
+
+def _is_heading(cells: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether a first line of several cells has no numbers, no word, or counts the columns.
+
+    A word may have the vector 0, 1, 2: it is a heading only above numbers that are not whole, and
+    above fewer than three only if it is called as one.
+    """
+    word, *columns = cells
+    numbers = [cell for cell in columns if isinstance(_read(cell), float)]
+    if not columns or not numbers or not word.strip():
+        return bool(columns)
+    counts = columns == [str(n) for n in range(len(columns))]
+    fractions = any(not cell.strip().lstrip("+-").isdigit() for cell in after[1:])
+    return counts and fractions and (len(columns) > 2 or word.strip().lower() in HEADINGS)
 
 
 def _from_json(text: str, path: Path) -> dict[str, list[float]]:

@@ -7,14 +7,11 @@ Source: Wu et al. 2016 (arXiv:1609.08144), section 4.1; as BERT uses it, Devlin 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from heedful.errors import ArgumentError, TextError
-from heedful.text.framing import Inputs, Span, in_contexts, kept
-from heedful.text.tokenizer import Tokenizer, check_learnable, whole_characters
+from heedful.text.library import LibraryTokenizer
+from heedful.text.tokenizer import check_learnable, whole_characters
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,7 +21,7 @@ NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask":
 NEEDED = ("unk", "cls", "sep")
 
 
-class WordPieceTokenizer(Tokenizer):
+class WordPieceTokenizer(LibraryTokenizer):
     """Words are cut into the longest known pieces; one that goes on within a word begins with ##.
 
     Text is normalised first (an uncased tokenizer makes it lower case, without accents), and a
@@ -72,11 +69,9 @@ class WordPieceTokenizer(Tokenizer):
             )
         self.special = {role: id for role, id in ids.items() if id is not None}
         library.add_special_tokens([named[role] for role in self.special])
-        library.no_padding()  # a file may ask for both, for batches of one length
-        library.no_truncation()
-        names_of = {id: name for name, id in library.get_vocab().items()}
-        super().__init__([names_of.get(id, "").encode() for id in range(max(names_of) + 1)])
-        self._library = library
+        if not library.num_special_tokens_to_add(False):
+            _frame(library, named["cls"], named["sep"])
+        super().__init__(library, str.encode)
 
     @classmethod
     def train(
@@ -119,59 +114,6 @@ class WordPieceTokenizer(Tokenizer):
         learned = library.get_vocab(with_added_tokens=False)
         return cls(wordpiece_library(learned, lowercase=lowercase))
 
-    def encode_array(self, text: str) -> np.ndarray:
-        """The ids of a text, (T,) uint32, without [CLS] and [SEP]."""
-        [encoding] = self._library.encode_batch_fast(
-            [whole_characters(text)], add_special_tokens=False
-        )
-        return np.array(encoding.ids, np.uint32)
-
-    def inputs(self, text: str, second: str | None = None, *, most: int | None = None) -> Inputs:
-        """[CLS] text [SEP], or [CLS] text [SEP] second [SEP], as BERT reads them.
-
-        Args:
-            text: the text.
-            second: a second text, for a pair.
-            most: the most tokens, the frame included; a longer text is cut at its end, of a pair
-                the longer one first.
-
-        Raises:
-            ArgumentError: `most` has no room for a token of each text in its frame.
-        """
-        sep = self.special["sep"]
-        parts = [self.encode(part) for part in (text, second) if part is not None]
-        if most is not None:
-            lengths = kept([len(part) for part in parts], most - 1 - len(parts))
-            parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
-        ids, segments = [self.special["cls"]], [0]
-        for segment, part in enumerate(parts):
-            ids += [*part, sep]
-            segments += [segment] * (len(part) + 1)
-        return Inputs(ids, segments)
-
-    def contexts(self, text: str, room: int) -> list[Inputs]:
-        """A text of any length cut into runs of `room` tokens, each framed as `inputs` does."""
-        cls, sep = self.special["cls"], self.special["sep"]
-        parts = in_contexts(self.encode(text), room)
-        return [Inputs([cls, *part, sep], [0] * (len(part) + 2)) for part in parts]
-
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """As `Tokenizer.spans`, by the library, which changes a text before it cuts it."""
-        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
-
-    def framed_spans(
-        self, text: str, second: str | None = None, *, most: int | None = None
-    ) -> list[Span | None]:
-        """For each token of `inputs` what it stands for; None for those of the frame."""
-        parts = [self.spans(part) for part in (text, second) if part is not None]
-        if most is not None:
-            lengths = kept([len(part) for part in parts], most - 1 - len(parts))
-            parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
-        found: list[Span | None] = [None]
-        for number, part in enumerate(parts):
-            found += [*(Span(number, *span) for span in part), None]
-        return found
-
     def joined(self, before: str, token: int) -> str:
         """A text with one more token after it, in the place of a [MASK]."""
         word = self.token_bytes(token).decode("utf-8", "replace")
@@ -186,38 +128,38 @@ class WordPieceTokenizer(Tokenizer):
         text: str = self._library.decode(ids, skip_special_tokens=False)
         return text.encode()
 
-    def _write(self, path: Path) -> None:
-        self._write_text(path, self._library.to_str(pretty=True))
-
 
 def wordpiece_library(
     vocabulary: Mapping[str, int],
     *,
     lowercase: bool = True,
-    names: Mapping[str, str] | None = None,
+    unknown: str | None = None,
 ) -> tokenizers.Tokenizer:
     """A vocabulary as a tokenizer of Hugging Face `tokenizers`, set up as BERT's are.
 
     Args:
         vocabulary: from each piece to its id.
         lowercase: uncased, so without accents too.
-        names: special tokens by their role, where they are not BERT's own.
+        unknown: the piece for unknown words; default [UNK].
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    named = {**NAMES, **(names or {})}
-    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=named["unk"]))
+    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=unknown or NAMES["unk"]))
     library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
-    cls, sep = named["cls"], named["sep"]
-    if cls in vocabulary and sep in vocabulary:  # for those who open the file elsewhere
-        library.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
-        )
     return library
+
+
+def _frame(library: tokenizers.Tokenizer, cls: str, sep: str) -> None:
+    """Let it put [CLS] text [SEP], or [CLS] text [SEP] second [SEP] of segments 0 and 1."""
+    from tokenizers.processors import TemplateProcessing
+
+    library.post_processor = TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(token, library.token_to_id(token)) for token in (cls, sep)],
+    )
 
 
 def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str]:

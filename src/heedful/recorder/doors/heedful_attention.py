@@ -8,9 +8,9 @@ from torch import Tensor
 
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
-from heedful.ops.asked_masks import Asked
 from heedful.ops.kernels import four_axes
 from heedful.ops.log_sum_exp import Catching
+from heedful.ops.masks import is_of_ours
 from heedful.recorder.doors.sdpa import DROPPED
 from heedful.recorder.observed import AXES, Observed, See
 
@@ -31,9 +31,8 @@ def translated(arguments: Arguments, context: Tensor, caught: Catching) -> Obser
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
     given, mask = arguments.mask, None
-    if isinstance(given, Asked):
-        mask = four_axes(given.table(shape), lead)
-    elif given is not None and len(shape) != 4 and given.device is not None:  # axes of its own
+    has_axes = given is not None and len(shape) != 4 and given.device is not None
+    if given is not None and (has_axes or not is_of_ours(given)):  # which may change any time
         mask = four_axes(given.crop(shape, device=query.device), lead)
     bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
     return Observed(

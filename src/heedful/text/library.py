@@ -1,0 +1,97 @@
+"""What a tokenizer of Hugging Face `tokenizers` does, whatever its model: ids, spans, frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heedful.text.framing import Inputs, Span, kept
+from heedful.text.tokenizer import Tokenizer, whole_characters
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class LibraryTokenizer(Tokenizer):
+    """A tokenizer of the library `tokenizers`, whose `tokenizer.json` is its file.
+
+    The special tokens around a text or a pair are those of the library's post-processor.
+
+    Args:
+        library: the tokenizer; padding and truncation, which its file may ask for, are turned off.
+        bytes_of: the bytes of a token by its name in the vocabulary.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer, bytes_of: Callable[[str], bytes]) -> None:
+        library.no_padding()
+        library.no_truncation()
+        added = library.get_added_tokens_decoder()
+        names = {id: name for name, id in library.get_vocab().items()}
+        super().__init__(
+            [
+                added[id].content.encode() if id in added else bytes_of(names.get(id, ""))
+                for id in range(max(names) + 1)
+            ]
+        )
+        self._library = library
+
+    def encode_array(self, text: str) -> np.ndarray:
+        """The ids of a text, (T,) uint32, without its frame; other threads run meanwhile."""
+        [encoding] = self._library.encode_batch_fast(
+            [whole_characters(text)], add_special_tokens=False
+        )
+        return np.array(encoding.ids, np.uint32)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
+        return self._bare(text).offsets
+
+    def inputs(self, text: str, second: str | None = None, *, most: int | None = None) -> Inputs:
+        """A text or a pair in its frame, as the model reads it.
+
+        Args:
+            text: the text.
+            second: a second text, for a pair.
+            most: the most tokens, the frame included; a longer text is cut at its end, of a pair
+                the longer one first.
+
+        Raises:
+            ArgumentError: `most` has no room for a token of each text in its frame.
+        """
+        framed = self._framed(text, second, most)
+        return Inputs(framed.ids, framed.type_ids)
+
+    def contexts(self, text: str, room: int) -> list[Inputs]:
+        """A text of any length cut into runs of `room` tokens, each framed as `inputs` does."""
+        whole = self._bare(text)
+        whole.truncate(room)
+        parts = [part for part in (whole, *whole.overflowing) if len(part)]
+        framed = [self._library.post_process(part) for part in parts]
+        return [Inputs(part.ids, part.type_ids) for part in framed]
+
+    def framed_spans(
+        self, text: str, second: str | None = None, *, most: int | None = None
+    ) -> list[Span | None]:
+        """For each token of `inputs` what it stands for; None for those of the frame."""
+        framed = self._framed(text, second, most)
+        pairs = zip(framed.sequence_ids, framed.offsets, strict=True)
+        return [None if number is None else Span(number, *span) for number, span in pairs]
+
+    def _bare(self, text: str) -> tokenizers.Encoding:
+        return self._library.encode(whole_characters(text), add_special_tokens=False)
+
+    def _framed(self, text: str, second: str | None, most: int | None) -> tokenizers.Encoding:
+        encodings = [self._bare(part) for part in (text, second) if part is not None]
+        if most is not None:
+            frame = self._library.num_special_tokens_to_add(second is not None)
+            lengths = kept([len(encoding) for encoding in encodings], most - frame)
+            for encoding, length in zip(encodings, lengths, strict=True):
+                encoding.truncate(length)
+        first, *rest = encodings
+        return self._library.post_process(first, rest[0] if rest else None)
+
+    def _write(self, path: Path) -> None:
+        self._write_text(path, self._library.to_str(pretty=True))
