@@ -7,6 +7,7 @@ another one is refused.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -121,4 +122,4 @@ def _module(name: str, found: re.Match[str]) -> str:
 
 
 def _name(module: Path) -> str:
-    return module.resolve().relative_to(VIEWS.resolve()).as_posix()
+    return Path(os.path.normpath(module)).relative_to(VIEWS).as_posix()

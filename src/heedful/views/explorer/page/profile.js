@@ -22,7 +22,7 @@ export function peaks(data, count) {
     const end = Math.min(data.length, Math.ceil((piece + 1) * size));
     let best = Math.ceil(piece * size);
     for (let i = best + 1; i < end; i++)
-      if (data[i] > data[best] || Number.isNaN(data[best])) best = i; // NaN: not in a file
+      if (data[i] > data[best] || Number.isNaN(data[best])) best = i; // NaN: not looked at yet
     found[piece] = Math.min(best, data.length - 1);
   }
   return found;
@@ -83,12 +83,9 @@ export function Profile({ state, painter, row, column, tokens }) {
     <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
 }
 
-/** The largest of a line; a file may have none of its weights. @param {Float32Array} data */
-function told(data) {
-  const most = data.reduce((before, one) => Math.max(before, one || 0), 0);
-  if (!most && data.some(Number.isNaN)) return " · none of its weights is in this file";
-  return ` · largest ${weighed(most)}`;
-}
+/** The largest of a line. @param {Float32Array} data */
+const told = (data) =>
+  ` · largest ${weighed(data.reduce((before, one) => Math.max(before, one || 0), 0))}`;
 
 /** Some tokens to both sides, and the weight of the middle one. @param {any} given */
 function Around({ tokens, where, axis, data, known, at, go }) {

@@ -31,7 +31,7 @@ export function Readout({ state, painter, tokens, weight }) {
     <b>${amount}</b>${word ? html` <small>${word}</small>` : null}
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
-    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${pixel.bounds ? "at most" : `${state.reduce.value}:`} ${told(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
+    ${pixel && (pixel.bounds || pixel.cells > 1) ? html`<small>${pixel.bounds ? "at most" : `${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}:`} ${told(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
   </div>`;
 }
 
@@ -64,9 +64,9 @@ function weightAt(
     asked.keys === `${cell.key}-${cell.key + 1}` &&
     asked.head === painter.side.head.value &&
     asked.call === painter.side.where.value;
-  if (!is || failed) return ["…", ""];
+  if (!is) return ["…", ""];
+  if (failed) return ["not in this file", ""];
   if (!seen.data[0]) return ["hidden", ""];
-  if (Number.isNaN(weights.data[0])) return ["not in this file", ""];
   return [weighed(weights.data[0]), word === "exact" ? "" : word];
 }
 

@@ -77,7 +77,7 @@
  * @property {{name: string, pairs: boolean} | null} [model]
  * @property {{model: string, wishes: Wishes} | null} [written] the model that continues texts
  * @property {Moment[]} [moments] where the recordings are of one text, as a model learns
- * @property {{said: string, half?: boolean, difference?: number}} [file] what a page that is one file has, in words
+ * @property {{said: string, difference?: number}} [file] what a page that is one file has, in words
  */
 
 /**

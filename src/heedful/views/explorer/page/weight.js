@@ -32,7 +32,7 @@ export function Weight({ state, tokens, cell }) {
       ? html`<p class="quiet">…</p>`
       : made.failed
         ? html`<p class="wrong">${made.failed}</p>`
-        : html`<${made.filed ? Filed : Made} made=${made} state=${state} tokens=${tokens} at=${at} />`;
+        : html`<${Made} made=${made} state=${state} tokens=${tokens} at=${at} />`;
   return html`<section class="weight" aria-label="This weight">
     <h2>This ${Term("weight")} <small>${title({ about: state.call.value, head: state.head.value })}</small> ${state.pinned.value ? html`<span class="pin">pinned</span>` : null}</h2>
     <p class="pair"><span class="end"><span class="what">${Term("query")}</span><${Token} tokens=${tokens} where=${where} axis="queries" at=${at.query} /></span>
@@ -51,8 +51,8 @@ const is = ({ asked }, at, state) =>
 
 /** @param {Parts} given */
 function Made({ made, state, tokens, at }) {
-  const weight = made.stored ?? number(made.weight);
-  const word = made.stored == null ? made.word : `exact; what follows is in ${made.word}`;
+  const weight = number(made.weight);
+  const { word } = made;
   const name = (/** @type {number} */ key) => {
     const token = tokens.name(state.where.value, "keys", key)?.replace(/^·+(?=.)/, "");
     return token ? `“${token.slice(0, 40)}” (${key})` : `key ${key}`;
@@ -66,17 +66,6 @@ function Made({ made, state, tokens, at }) {
     <${Rivals} made=${made} state=${state} tokens=${tokens} at=${at} />
     ${made.value == null ? null : html`<p>The ${Term("value")} of this key has the length ${digits(made.value)}; times the weight, ${digits(made.value * weight)} of it is handed on.</p>`}
     <p class="quiet">${made.group > 1 ? html`${shared(made, state)} (${Term("grouped heads")}). ` : null}Query and key are as the model multiplied them; where it turns them by their positions, after that.</p>
-    <${Proof} made=${made} />
-    <${Line} state=${state} at=${at} />`;
-}
-
-/** What a file says that has weights, and not what made them. @param {Parts} given */
-function Filed({ made, state, tokens, at }) {
-  const shown = made.weight === null ? `≤ ${made.bound}` : weighed(number(made.weight));
-  return html`<p class="number" aria-live="polite" data-weight=${made.weight ?? ""}>${made.hidden ? "hidden" : shown}
-      <span>${made.hidden ? html`by the ${Term("mask")}` : made.rank ? html`${made.word}, ${ordinal(made.rank)} in its row` : made.word}</span></p>
-    <p class="quiet">${made.said} This file has weights alone; the recording has the query and key that made them.</p>
-    ${made.rivals.data.length ? html`<${Rivals} made=${made} state=${state} tokens=${tokens} at=${at} />` : null}
     <${Proof} made=${made} />
     <${Line} state=${state} at=${at} />`;
 }

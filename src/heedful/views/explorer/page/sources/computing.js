@@ -1,6 +1,7 @@
-// Questions to the worker that computes weights from query and key (causes.js).
+// Questions to the worker that computes weights from query and key (worker.js).
+import { inflated } from "./inflated.js";
 
-/** Questions to a worker, one at a time, the newest first; what nobody waits for is not begun. */
+/** Questions one at a time, the newest first; what nobody waits for is not begun. */
 export class Computing {
   /** @param {ArrayBuffer} source of the worker */
   constructor(source) {
@@ -11,22 +12,31 @@ export class Computing {
     this.worker = new Worker(`data:text/javascript,${encodeURIComponent(text)}`);
     /** @type {any} */
     this.now = null;
+    /** Parts of the file that are on their way to the worker, or there. @type {Map<string, Promise<void>>} */
+    this.brought = new Map();
     this.worker.onmessage = ({ data }) => this._answered(data);
     this.worker.onerror = (event) =>
       this._answered({ failed: event.message || "the worker did not start" });
   }
 
-  /** Bring a call's causes. */
-  load(id, part, shared, shape) {
-    this.worker.postMessage({ load: id, part, shared, shape });
-  }
-
-  /** @param {any} asked @param {AbortSignal} [signal] @returns {Promise<any>} */
-  ask(asked, signal) {
+  /** Ask, with the parts of the file that the question needs. @param {any} asked @param {AbortSignal} [signal] @returns {Promise<any>} */
+  async ask(asked, signal) {
+    await Promise.all(Object.values(asked.parts).map((name) => this._bring(name)));
     return new Promise((resolve, reject) => {
       this.waiting.push({ asked, signal, resolve, reject });
       this._next();
     });
+  }
+
+  /** Bring a part of the file, once. @param {string} name */
+  _bring(name) {
+    const brought =
+      this.brought.get(name) ??
+      inflated(document.getElementById(name)).then((bytes) =>
+        this.worker.postMessage({ name, bytes }, [bytes]),
+      );
+    this.brought.set(name, brought);
+    return brought;
   }
 
   _next() {

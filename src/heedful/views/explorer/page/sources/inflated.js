@@ -1,5 +1,5 @@
 // What the one file brought with it: elements of deflated bytes, and the parts that they hold.
-import { unpacked } from "./wire.js";
+import { unpacked } from "../wire.js";
 
 /** The bytes of an element of the file, inflated. @param {Element | null} element */
 export async function inflated(element) {
