@@ -50,7 +50,7 @@ Ctrl-C ends it, with exit status 0. With a model, further texts can be typed int
 --generate the model continues them there, token by token, while its maps grow.
 
 With --html it is one file that opens anywhere, with no network. It computes any weight from query
-and key; where those of all heads do not fit into --limit, the others have pictures and scores alone.
+and key; where those of all heads do not fit into --limit, the others have pictures and scores.
 Architectures that are not ours need transformers.
 """
 NOTHING = (
