@@ -78,7 +78,7 @@ export function Profile({ state, painter, row, column, tokens }) {
       <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
       <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
       ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? told(known) : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
-      ${fits && answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
+      ${fits && answer?.failed ? html`<span class="wrong" title=${answer.failed}>${answer.failed}</span>` : null}
       ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} known=${Boolean(known)} at=${shown} go=${go} />` : null}</div>
     <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
 }

@@ -187,7 +187,7 @@ class File {
       return data[(h * r + Math.floor(n / down)) * c + Math.floor(m / across)];
     });
     const tile = { data: pixels, shape: [rows[1] - rows[0], wide] };
-    return { word: `largest of ${down} × ${across}`, bounds: true, note: LACKING, tile };
+    return { word: "no query and key in this page", bounds: true, tile };
   }
 
   row(call, { heads, at }, signal) {
