@@ -168,7 +168,8 @@ def test_a_head_without_query_and_key_has_its_picture_and_says_so(filed, monkeyp
     page.page.show(call="0.0.0", head=left, cell="500,20", pinned=1)
     message = "This page has no query and key for this head: look at the recording itself"
     page.page.region.get_by_text(message).wait_for()
-    page.page.page.get_by_role("status").filter(has_text=re.compile("^no query and key in this page$")).first.wait_for()
+    word = re.compile("^no query and key in this page$")
+    page.page.page.get_by_role("status").filter(has_text=word).first.wait_for()
     page.page.cell("0.0.0", held[0], 500, 20)
     assert as_shown(page.page.weight, float(weights[held[0], 500, 20]))
 
