@@ -22,14 +22,14 @@ REMARK = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
 def linked(entry: Path) -> list[tuple[str, str]]:
-    """Each module's name and source, after those that it imports."""
+    """Each module's name and source, without remarks, after those that it imports."""
     found: dict[str, str] = {}
 
     def add(module: Path) -> None:
         name = _name(module)
         if name in found:
             return
-        source = module.read_text("utf-8")
+        source = _plain(module.read_text("utf-8"))  # remarks import types alone
         for _, path in IMPORT.findall(source):
             add(module.parent / path)
         found[name] = source
@@ -52,7 +52,7 @@ def one_script(entry: Path) -> str:
     called = [
         f'modules["{part}"] = (() => {{\n{_function(part, text)}\n}})();' for part, text in parts
     ]
-    text = "\n".join(["const modules = {};", *called, _imports(name, _plain(source))])
+    text = "\n".join(["const modules = {};", *called, _imports(name, source)])
     return text.replace("</script", "<\\/script")
 
 
@@ -79,7 +79,6 @@ def _imports(name: str, source: str) -> str:
 
 def _function(name: str, source: str) -> str:
     """The body of a function that returns what the module exports."""
-    source = _plain(source)
     given = [(each, each) for _, each in DECLARED.findall(source)]
     source = DECLARED.sub(r"\1", source)
 

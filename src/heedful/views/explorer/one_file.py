@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +18,11 @@ from heedful.files import replacing
 from heedful.recording.progress import Tell, within
 from heedful.views.explorer.contents import Contents, Head, places
 from heedful.views.explorer.inputs_in_file import SINGLE, Inputs, bytes_of
+from heedful.views.explorer.page_files import PAGE, styles
 from heedful.views.explorer.texts import Texts
 from heedful.views.offline_page import element, shell
 from heedful.views.one_script import one_script
 
-PAGE = Path(__file__).parent / "page"
 ENTRY, WORKER = PAGE / "sources" / "file.js", PAGE / "sources" / "worker.js"
 LIMIT = 25.0  # MB of a file, where nothing else is told
 NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\n"
@@ -145,9 +144,3 @@ def _rounded_up(difference: float) -> str:
     """One digit, and never less than it is."""
     digit = 10.0 ** math.floor(math.log10(difference))
     return f"{math.ceil(difference / digit) * digit:.1g}"
-
-
-def styles() -> list[Path]:
-    """The style sheets of the page, in the order of its index."""
-    names = re.findall(r'href="/page/(style/[^"]+)"', (PAGE / "index.html").read_text("utf-8"))
-    return [PAGE / name for name in names]

@@ -34,10 +34,8 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
       const rows = [row, Math.min(N, row + size)];
       steps.push(await file.computed(call, { what: "shares", h, from, to, rows }, signal));
     }
-    const sum = (
-      /** @type {"share" | "chance" | "left" | "queries"} */ name,
-      /** @type {number} */ i,
-    ) => steps.reduce((sum, step) => sum + step[name][i], 0);
+    /** @param {"share" | "chance" | "left" | "queries"} name @param {number} i */
+    const sum = (name, i) => steps.reduce((sum, step) => sum + step[name][i], 0);
     for (let a = 0; a < A; a++) {
       const n = sum("queries", a);
       found.queries.data[h * A + a] = n;
