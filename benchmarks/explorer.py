@@ -111,14 +111,6 @@ class Served:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
 
-    def on_disk(self) -> int:
-        """Bytes of the files without a name that the process has open."""
-        found = 0
-        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            if "heedful-" in os.readlink(link) or "(deleted)" in os.readlink(link):
-                found += os.stat(link).st_blocks * 512
-        return found
-
     def end(self) -> None:
         """Ctrl-C."""
         self.process.send_signal(2)
@@ -187,13 +179,11 @@ def larger(server: Served, tokens: int, top: int, regions: int, patience: float)
     whole = {"place": f"1,{top},0,0", "reduce": "max"}
     took, head = server.timed("tile", **whole)
     told("the whole map, sampled", took * 1e3, "ms")
-    before = server.on_disk()
     took, head = server.until_exact("tile", patience, **whole)
     if head["word"] != "exact":
         print(f"  the pyramid has {head['done']:.0%} after {took:.0f} s")
         return
     told("the whole map, exact: its pyramid stands after", took, "s")
-    told("the pyramid's bytes on disk", max(0, server.on_disk() - before) / 1e6, "MB")
     seconds = []
     for _ in range(regions):
         level = random.randint(FINEST, top)

@@ -6,7 +6,9 @@ import pytest
 import torch
 from browsed import as_shown
 
+from heedful.views.explorer.page_files import PAGE
 from heedful.views.explorer.wire import packed, unpacked
+from heedful.views.one_script import one_script
 
 SIDE = 256
 
@@ -254,18 +256,16 @@ PARTS = """async () => {
     const add = one.addEventListener.bind(one);
     one.addEventListener = (name, ...rest) => (added.push(name), add(name, ...rest));
   }
-  const { mount } = await import("/page/app.js");
-  const { unpacked } = await import("/page/wire.js");
+  const { mount } = await import("/app.js");
+  const { unpacked } = await import("/wire.js");
   const source = { async ask(question, about = {}, signal) {
     const answer = await fetch(`/ask/${question}?${new URLSearchParams(about)}`, { signal });
     return unpacked(await answer.arrayBuffer());
   } };
   document.body.replaceChildren();
-  for (const name of ["base", "top", "map"]) {
-    const style = document.createElement("link");
-    Object.assign(style, { rel: "stylesheet", href: `/page/style/${name}.css` });
-    document.head.append(style);
-  }
+  const style = document.createElement("link");
+  Object.assign(style, { rel: "stylesheet", href: "/page/page.css" });
+  document.head.append(style);
   for (const name of ["one", "two"]) {
     const part = document.createElement("div");
     part.dataset.name = name;
@@ -278,7 +278,10 @@ PARTS = """async () => {
 
 def test_two_pages_stand_in_one_document_and_leave_it_alone(opened, served):
     page = opened(served.address, served.origin, allowed=["404"])
-    before = f"{served.origin}/page/style/map.css"  # a page of the same origin with no explorer
+    before = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
+    for name in ("app.js", "wire.js"):
+        page.page.route(f"**/{name}", lambda route, name=name: route.fulfill(
+            content_type="text/javascript", body=one_script(PAGE / name)))  # fmt: skip
     page.page.goto(before)
     added = page.page.evaluate(PARTS)
     assert added == []

@@ -59,7 +59,7 @@ def lightness(colours):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_colours_are_even_to_the_eye(computed, dark):
-    words = computed("colours.js", f"[...module.table({str(dark).lower()})]")
+    words = computed("map/colours.js", f"[...module.table({str(dark).lower()})]")
     colours = np.array(words, np.uint32).view(np.uint8).reshape(256, 4)
     assert (colours[:, 3] == 255).all()
     light = lightness(colours[:, :3].astype(float))
@@ -74,7 +74,7 @@ def test_colours_are_even_to_the_eye(computed, dark):
 @pytest.mark.parametrize("kind", ["linear", "sqrt", "log"])
 def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind):
     weights, highest = [0.0, 1e-5, 1e-3, 0.04, 0.3, 0.5], 0.5
-    found = computed("colours.js", f"{json.dumps(weights)}.map((one) => "
+    found = computed("map/colours.js", f"{json.dumps(weights)}.map((one) => "
                      f"module.share(one, {highest}, {json.dumps(kind)}))")  # fmt: skip
     part = np.array(weights) / highest
     with np.errstate(divide="ignore"):
@@ -84,7 +84,7 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
             "log": np.maximum(0, 1 + np.log10(part) / 4),  # four decades
         }
     np.testing.assert_allclose(found, expected[kind], atol=1e-12)
-    pixels = computed("colours.js", "[...module.painted(Float32Array.of(0, NaN, 0.5), "
+    pixels = computed("map/colours.js", "[...module.painted(Float32Array.of(0, NaN, 0.5), "
                       f"Uint32Array.from({{length: 256}}, (_, i) => i), 0.5, "
                       f"{json.dumps(kind)}, 999)]")  # fmt: skip
     assert pixels == [0, 999, 255]
@@ -92,7 +92,7 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
 
 def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
     found = computed(
-        "tiles.js",
+        "map/tiles.js",
         """await (async () => {
         const tile = { data: Float32Array.of(1), shape: [1, 1] };
         const source = { ask: async (question, { call }) => {
@@ -135,7 +135,7 @@ def test_a_sampled_answer_is_asked_for_again_until_it_is_exact(computed):
 def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     """Its call is none of the text that is looked at now, which then goes on."""
     found = computed(
-        "scores.js",
+        "heads/scores.js",
         """await (async () => {
         const told = [];
         const call = { name: "a", layer: 0, heads: [0], pass: 0 };
@@ -165,7 +165,7 @@ def test_calls_of_one_layer_are_told_apart(computed):
     names = ["encoder.0.attention", "decoder.0.attention", "decoder.0.cross", "", "x", "x"]
     calls = [{"name": name, "layer": None if n > 2 else 0, "pass": 0, "kind": "causal"}
              for n, name in enumerate(names)]  # fmt: skip
-    found = computed("scores.js", f"((calls) => {{ module.named({{recordings: [{{texts: "
+    found = computed("heads/scores.js", f"((calls) => {{ module.named({{recordings: [{{texts: "
                      f"[{{calls}}]}}]}}); return calls.map(module.callTitle); }})"
                      f"({json.dumps(calls)})")  # fmt: skip
     assert found == [
@@ -219,4 +219,4 @@ LATE = """await (async () => {
 
 def test_what_is_told_of_an_older_text_comes_too_late(computed):
     """Another token was chosen while the page fetched what it shows of the text before."""
-    assert computed("growing.js", LATE) == [1, 3]
+    assert computed("text/growing.js", LATE) == [1, 3]

@@ -59,3 +59,17 @@ def test_a_server_that_went_away_is_said(opened, recordings):
         page.cell("0.0.0", 1, 9, 4)
     page.show(call="0.0.0", head=1, cell="10,2", pinned=1)
     page.page.get_by_text(re.compile("server.*(gone|ended|away|not answer)", re.I)).first.wait_for()
+
+
+def test_a_first_weight_takes_few_requests(opened, served, places):
+    """What is asked for before it stands there, over however slow a line."""
+    where, _ = places("causal")
+    page = opened(f"{served.origin}/x", served.origin, allowed=["403"])
+    urls = []
+    page.page.on("request", lambda request: urls.append(request.url.partition("?")[0]))
+    page.page.goto(f"{served.address}#call={where}&head=1&cell=9,4&pinned=1")
+    page.made(1, 9, 4)
+    page.page.wait_for_timeout(500)
+    files = [url for url in urls if "/ask/" not in url]
+    assert len(files) <= 4, files  # the address with its word, the page, its script and its style
+    assert len(urls) <= 16, urls

@@ -56,7 +56,7 @@ def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
     first, second = output.splitlines()
     assert first.startswith(f"{page}, 0.")
     assert "with no network" in first
-    assert second.startswith("Every weight is in this file")
+    assert second.startswith("This page computes every weight")
     assert "<title>first · heedful</title>" in page.read_text("utf-8")
 
 
@@ -78,7 +78,7 @@ def test_wrong_usage_says_what_to_type(recorded, said, tmp_path):
     usage(said("look"), "heedful look first.safetensors", '"The import statement"')
     usage(said("look", recorded, "a text"), "has its text already")
     usage(said("look", recorded, "--cut"), "has its text already")
-    usage(said("look", recorded, "--exact"), "--exact goes with --html")
+    usage(said("look", recorded, "--limit", "3"), "--limit goes with --html")
     usage(said("look", recorded, "--overwrite"), "--overwrite goes with --html")
     usage(said("look", "model", "two", "texts"), "one text in quotes")
     usage(said("look", recorded, tmp_path), "give recordings, or one model")

@@ -40,15 +40,15 @@ Examples:
   heedful look runs/seen
   heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
   heedful look first.safetensors --html first.html
-  heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
+  heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
 
 The page is served on this machine alone (127.0.0.1), to whoever has the address that is printed.
 Ctrl-C ends it, with exit status 0. With a model, further texts can be typed into the page; with
 --generate the model continues them there, token by token, while its maps grow.
 
-With --html it is one file that opens anywhere, with no network: pooled maps of every head and the
-largest weights of rows, at most 20 MB; --exact adds queries and keys in half precision, from which
-the page computes any weight itself. Architectures that are not ours need transformers.
+With --html it is one file that opens anywhere, with no network. It computes any weight from query
+and key; where those of all heads do not fit into --limit, the others have pictures and scores.
+Architectures that are not ours need transformers.
 """
 NOTHING = (
     "Nothing to look at: give a recording, as in `heedful look first.safetensors`, or a model and "
@@ -67,7 +67,7 @@ NOTHING = (
 @segments_option
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page as one file.")
 @click.option(
-    "--exact", is_flag=True, help="With --html: any weight, computed in the page; a larger file."
+    "--limit", type=click.FloatRange(0.5, 300), help="With --html: MB of the file at most [25]."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --html.")
 @click.option("--generate", is_flag=True, help="Let the model continue the TEXT, in the page.")
@@ -87,7 +87,7 @@ def look(
     heads: list[int] | None,
     segments: Given | None,
     html: Path | None,
-    exact: bool,
+    limit: float | None,
     overwrite: bool,
     generate: bool,
     port: int,
@@ -103,8 +103,8 @@ def look(
     """
     if not source:
         raise click.UsageError(NOTHING)
-    if html is None and (exact or overwrite):
-        raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
+    if html is None and (limit is not None or overwrite):
+        raise click.UsageError(f"{'--overwrite' if overwrite else '--limit'} goes with --html.")
     if html is not None:
         check_place(html, overwrite)
     asked = _Asked(source, file, second, image, cut, layers, heads, segments, verify, opening)
@@ -118,7 +118,7 @@ def look(
         _refuse("--image", {"--segments": segments})
     shown = _shown(asked)
     if html is not None:
-        _write(html, shown, exact)
+        _write(html, shown, limit)
     else:
         _serve(shown, port, no_browser)
 
@@ -286,14 +286,14 @@ def _name(asked: _Asked) -> str:
     return Path(asked.source[0]).name or asked.source[0]
 
 
-def _write(path: Path, shown: _Shown, exact: bool) -> None:
+def _write(path: Path, shown: _Shown, limit: float | None) -> None:
     from heedful.views.explorer import one_file
     from heedful.views.progress import share_done
 
     texts = shown.texts
     title = f"{shown.title or ', '.join(texts.names)} · heedful"
     with share_done("writing the page") as tell:
-        size, said = one_file.write(path, texts, title, tell, exact=exact)
+        size, said = one_file.write(path, texts, title, tell, limit=limit or one_file.LIMIT)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")
     click.echo(said)
 

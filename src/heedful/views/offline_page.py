@@ -51,11 +51,12 @@ def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tu
     return begin.encode("utf-8", "replace"), end.encode()
 
 
-def element(name: str, data: bytes, level: int = 6) -> bytes:
-    """Bytes as an element of a page, deflated, in base64.
+def element(name: str, data: bytes, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
+    """Bytes as an element of a page, deflated by a strategy of zlib's, in base64.
 
     >>> element("numbers", b"").startswith(b'<script type="application/octet-stream" id="numbers">')
     True
     """
-    text = base64.b64encode(zlib.compress(data, level))
+    made = zlib.compressobj(strategy=strategy)
+    text = base64.b64encode(made.compress(data) + made.flush())
     return f'<script type="application/octet-stream" id="{name}">'.encode() + text + b"</script>\n"

@@ -7,6 +7,7 @@ another one is refused.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -21,14 +22,14 @@ REMARK = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
 def linked(entry: Path) -> list[tuple[str, str]]:
-    """Each module's name and source, after those that it imports."""
+    """Each module's name and source, without remarks, after those that it imports."""
     found: dict[str, str] = {}
 
     def add(module: Path) -> None:
         name = _name(module)
         if name in found:
             return
-        source = module.read_text("utf-8")
+        source = _plain(module.read_text("utf-8"))  # remarks import types alone
         for _, path in IMPORT.findall(source):
             add(module.parent / path)
         found[name] = source
@@ -51,7 +52,7 @@ def one_script(entry: Path) -> str:
     called = [
         f'modules["{part}"] = (() => {{\n{_function(part, text)}\n}})();' for part, text in parts
     ]
-    text = "\n".join(["const modules = {};", *called, _imports(name, _plain(source))])
+    text = "\n".join(["const modules = {};", *called, _imports(name, source)])
     return text.replace("</script", "<\\/script")
 
 
@@ -78,7 +79,6 @@ def _imports(name: str, source: str) -> str:
 
 def _function(name: str, source: str) -> str:
     """The body of a function that returns what the module exports."""
-    source = _plain(source)
     given = [(each, each) for _, each in DECLARED.findall(source)]
     source = DECLARED.sub(r"\1", source)
 
@@ -121,4 +121,4 @@ def _module(name: str, found: re.Match[str]) -> str:
 
 
 def _name(module: Path) -> str:
-    return module.resolve().relative_to(VIEWS.resolve()).as_posix()
+    return Path(os.path.normpath(module)).relative_to(VIEWS).as_posix()

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import math
 import re
 import struct
 import zlib
@@ -17,11 +16,11 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
-from heedful.views.explorer import one_file, summaries
+from heedful.views.explorer import one_file
 from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.causes_in_file import causes_as_data
-from heedful.views.explorer.contents import contents
+from heedful.views.explorer.inputs_in_file import Inputs
 from heedful.views.explorer.masks_in_file import mask_as_data
+from heedful.views.explorer.overview import Pictured
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
@@ -69,127 +68,93 @@ def parts_of(data):
     return found
 
 
-def joined(planes, kind):
-    """Numbers of which the bytes of one significance stand together."""
-    return np.moveaxis(planes, 0, -1).copy().view(kind)[..., 0]
+def numbers_of(head, arrays):
+    """The numbers of a part as a page reads them."""
+    planes = arrays["numbers"]
+    codes = np.moveaxis(planes, 0, -1).copy()
+    if "low" not in arrays:
+        return codes.view(np.float32)[..., 0]
+    codes = codes.view(np.uint16)[..., 0].astype(float)
+    found = arrays["low"] + (codes - 1) * arrays["step"]
+    return np.where(codes == 0, -np.inf, found)
 
 
 def written(path, recordings, **options):
-    """The parts of a file, and what was said of it."""
+    """The parts of a file, its elements, and what was said of it."""
     told = one_file.write(path, Texts(recordings), "a title", **options)
     assert told.bytes == path.stat().st_size
     inside = elements(path.read_text("utf-8"))
     return parts_of(inside.pop("numbers")), inside, told
 
 
-def test_144_heads_at_512_tokens_take_less_than_5_mb(tmp_path):
-    recording = random_ones(12, 512, layers=12)
-    parts, _, told = written(tmp_path / "a.html", {"a": recording})
-    assert told.bytes <= 5_000_000
-    assert "exactly the 8 largest weights of every row" in told.said
-    assert all(len(parts[f"maps 0.0.{layer}"][1]["rows"]) == 512 for layer in range(12))
+def held(inside):
+    """The heads that have query and key, as call and place."""
+    return [name.removeprefix("query-") for name in inside if name.startswith("query-")]
 
 
-@pytest.mark.parametrize(("heads", "tokens"), [(3, 700), (40, 64), (1, 1500)])
-def test_no_file_has_more_bytes_than_there_is_room_for(heads, tokens):
-    recording = random_ones(heads, tokens)
-    for room in (60_000, 200_000, 600_000):
-        data, said = contents(Texts({"a": recording}), room, lambda share: None)
-        assert len(data) <= room
-        assert len(data) > 0.3 * room or "Every weight" in said
+def test_no_file_is_larger_than_its_limit_and_the_strongest_come_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(one_file, "_bits", lambda *given: 15)
+    recording = random_ones(6, 400)
+    scores = [head.scores.get(head.kind) or 0.0 for head in recording.heads()]
+    full = written(tmp_path / "a.html", {"a": recording})[2].bytes / 1e6
+    assert len(held(written(tmp_path / "b.html", {"a": recording}, limit=full + 0.01)[1])) == 6
+    parts, inside, told = written(tmp_path / "c.html", {"a": recording}, limit=full - 0.1)
+    assert told.bytes <= (full - 0.1) * 1e6
+    mine = [int(name.rpartition("-")[2]) for name in held(inside)]
+    assert 0 < len(mine) < 6
+    assert f"query and key of {len(mine)} of 6 heads" in told.said
+    assert min(scores[h] for h in mine) >= max(scores[h] for h in range(6) if h not in mine)
+    assert parts["call 0.0.0"][1]["small"].shape == (6, 31, 31)
 
 
-def test_what_there_is_no_room_for_is_refused():
-    with pytest.raises(RunError, match="--layers"):
-        contents(Texts({"a": random_ones(30, 40, layers=3)}), 700, lambda share: None)
+def test_what_there_is_no_room_for_is_refused(tmp_path):
+    with pytest.raises(RunError, match=r"--layers.*--limit"):
+        written(tmp_path / "a.html", {"a": random_ones(2, 40)}, limit=0.1)
+    assert not list(tmp_path.iterdir())
 
 
-def test_texts_of_long_tokens_count_too():
+def test_long_tokens_are_cut_and_say_how_long_they_are(tmp_path):
     recording = random_ones(2, 60)
-    generator = np.random.default_rng(5)
-    recording.tokens = [["".join(map(chr, generator.integers(0x4E00, 0x9000, 10_000)))
-                         for _ in range(60)]]  # fmt: skip
-    data, _ = contents(Texts({"a": recording}), 200_000, lambda share: None)
-    assert len(data) <= 200_000
-    parts = parts_of(zlib.decompress(data))
-    names = parts[f"shared {parts['common 0.0.0'][0]['keys']}"][0]
+    recording.tokens = [["".join(chr(0x4E00 + i + n) for i in range(10_000)) for n in range(60)]]
+    parts, _, _ = written(tmp_path / "a.html", {"a": recording})
+    names = parts[f"shared {parts['call 0.0.0'][0]['keys']}"][0]
     assert set(names["cut"].values()) == {10_000}
-    assert names["tokens"][7] == recording.tokens[0][7][: len(names["tokens"][7])]
+    assert names["tokens"][7] == recording.tokens[0][7][:200]
 
 
-@pytest.mark.parametrize("cell", [1, 2, 8, 64])
-def test_pooled_maps_and_largest_weights_by_definition(cell):
+@pytest.mark.parametrize("side", [2, 9, 32])
+def test_pictures_by_definition(side):
     [call] = random_ones(2, 75)
-    weights, N = call.weights().double().numpy(), 75
-    rows = torch.tensor([0, 1, 40, 74])
-    found = summaries.summary(call, summaries.Plan(cell, cell > 1, rows))
-    hidden = np.triu(np.ones((N, N), bool), 1)
-    for h, r, c in np.ndindex(found.most.shape):
+    pictures = Pictured(call, side)
+    call.gathered(pictures)
+    found, hidden = pictures.result(), pictures.hidden(call)
+    weights, cell = call.weights().numpy(), -(-75 // side)
+    seen = np.tril(np.ones((75, 75), bool))
+    for h, r, c in np.ndindex(found.shape):
         part = np.s_[r * cell : (r + 1) * cell, c * cell : (c + 1) * cell]
-        if hidden[part].all():
-            assert math.isnan(found.most[h, r, c])
-            continue
-        assert float(found.most[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
-        if cell > 1:
-            assert float(found.mean[h, r, c]) == pytest.approx(weights[h][part].mean(), abs=1e-6)
-    for h, n in np.ndindex(2, len(rows)):
-        row = int(rows[n])
-        best = np.argsort(-weights[h, row, : row + 1], kind="stable")[:8]
-        known = found.keys[h, n] >= 0
-        assert found.keys[h, n][known].tolist() == sorted(best.tolist())
-        assert found.weights[h, n][known].numpy() == pytest.approx(
-            weights[h, row][np.sort(best)], abs=1e-6
-        )
+        assert float(found[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
+        assert bool(hidden[0, r, c]) == (not seen[part].any())
 
 
-def test_what_the_file_has_is_what_was_gathered(tmp_path, monkeypatch):
-    monkeypatch.setattr(one_file, "LEAST", 800_000)
-    monkeypatch.setattr(one_file, "FEW", 0)
-    recording = random_ones(2, 1100)
-    parts, _, told = written(tmp_path / "a.html", {"a": recording})
-    head, arrays = parts["maps 0.0.0"]
-    assert head["half"]
-    assert head["cell"] > 1
-    assert f"{head['cell']} × {head['cell']}" in told.said
-    [call] = recording
-    cell = head["cell"]
-    for name, reduce in (("most", "max"), ("mean", "mean")):
-        kept = joined(arrays[name], np.float16).astype(float) / summaries.FINER
-        true = torch.stack([call.pooled((cell, cell), h, reduce=reduce) for h in (0, 1)]).numpy()
-        seen = ~np.isnan(kept)
-        assert seen.sum() > 0.5 * seen.size
-        assert kept[seen] == pytest.approx(true[seen], rel=1.1e-3)
-        if name == "most":  # a bound is one
-            assert (kept[seen] >= true[seen] * (1 - 1e-6)).all()
-    keys = joined(arrays["steps"], np.int32).cumsum(-1) - 1
-    weights = joined(arrays["weights"], np.float32)
-    top = call.top(8)
-    for n in (3, 500, 1099):
-        order = top.keys[1, n].argsort()
-        assert keys[1, n].tolist() == top.keys[1, n][order].tolist()
-        assert weights[1, n] == pytest.approx(top.weights[1, n][order].numpy(), rel=1e-5)
-
-
-def test_a_small_weight_in_half_precision_is_no_zero():
-    small = torch.tensor([1e-13, 3e-9, 0.0, 0.5, float("nan")])
-    planes = summaries.planes(summaries._halved(small * summaries.FINER, up=False))
-    found = joined(planes.numpy(), np.float16).astype(float) / summaries.FINER
-    assert found[0] > 0
-    assert found[1] == pytest.approx(3e-9, rel=1e-3)
-    assert found[2] == 0
-    assert np.isnan(found[4])
+def test_a_picture_in_the_file_is_never_too_low(tmp_path):
+    recording = random_ones(2, 75)
+    parts, _, _ = written(tmp_path / "a.html", {"a": recording})
+    small, true = parts["call 0.0.0"][1]["small"], recording[0].heatmap(32, reduce="max").numpy()
+    seen = ~np.isnan(small)
+    assert (small[seen] >= true[seen]).all()
+    assert small[seen] == pytest.approx(true[seen], rel=1e-3)
 
 
 def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
     recording = of_gpt()
     texts = Texts({"a": recording})
     parts, _, _ = written(tmp_path / "a.html", {"a": recording})
-    head, arrays = parts["scores 0.0.1"]
+    head, arrays = parts["call 0.0.1"]
     true, numbers = unpacked(Answers(texts).scores((0, 0, 1)))
     assert head["kinds"] == true["kinds"]
     for name, of in numbers.items():
         np.testing.assert_array_equal(arrays[name], of)
-    names = parts[f"shared {parts['common 0.0.1'][0]['queries']}"][0]["tokens"]
+    names = parts[f"shared {head['queries']}"][0]["tokens"]
     assert names == recording[1].query_tokens
     assert len([name for name in parts if name.startswith("shared")]) == 1  # one text, once
 
@@ -239,63 +204,76 @@ def by_numbers(parts, arrays, h, n, m):
 
 
 @pytest.mark.parametrize("large", [1.0, 3e5])
-def test_queries_in_half_precision_and_how_far_their_weights_are_off(large):
+@pytest.mark.parametrize(("bits", "within"), [(32, 1e-5), (16, 1e-4), (15, 2e-4)])
+def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, within):
     [call] = random_ones(2, 60)
     of = call.causes
-    of = of._replace(query=of.query * large, key=of.key / large)
-    call = replace(call, causes=of, sums=None)
-    head, arrays, _, off = causes_as_data(call, half=True)
-    query, key = (
-        joined(arrays[name].numpy(), np.float16).astype(float) * 2.0 ** head[f"{name} up"]
-        for name in ("query", "key")
-    )
-    scores = query @ key.swapaxes(1, 2) * head["scale"]
-    scores[:, np.triu(np.ones((60, 60), bool), 1)] = -np.inf
-    weights = np.exp(scores - arrays["sums"].numpy()[..., None])
-    true = call.weights().numpy()
+    call = replace(call, causes=of._replace(query=of.query * large, key=of.key / large), sums=None)
+    inputs = Inputs("0.0.0", call, bits)
+    off = []
+    for h in (0, 1):
+        parts = {name: unpacked(data) for name, data in inputs.parts(h).items()}
+        query, key = (numbers_of(*parts[f"{name}-0.0.0-{h}"]) for name in ("query", "key"))
+        scores = query.astype(float) @ key.T.astype(float) * inputs.about()["scale"]
+        scores[np.triu(np.ones((60, 60), bool), 1)] = -np.inf
+        weights = np.exp(scores - parts[f"query-0.0.0-{h}"][1]["sums"][:, None])
+        np.testing.assert_allclose(weights.sum(1), 1, atol=2e-6)
+        off.append(np.abs(weights - call.weights(h).numpy()))
     rows = np.linspace(0, 59, 16).astype(int)
-    assert off == pytest.approx(np.abs(weights - true)[:, rows].max(), rel=0.02)
-    assert 0 < off < 2e-3
+    assert inputs.difference == pytest.approx(max(o[rows].max() for o in off), abs=2e-6)
+    assert max(o.max() for o in off) < within
 
 
-def test_an_exact_file_says_how_far_it_is_off_and_a_short_one_has_all(tmp_path, monkeypatch):
-    recording = random_ones(2, 300)
-    _, inside, told = written(tmp_path / "a.html", {"a": recording}, exact=True)
-    assert "causes-0.0.0" in inside
-    assert "Every weight" in told.said  # few numbers are there as they were
-    assert not unpacked(inside["causes-0.0.0"])[0]["half"]
-    monkeypatch.setattr(one_file, "FEW", 0)
-    parts, inside, told = written(tmp_path / "b.html", {"a": recording}, exact=True)
-    file = parts["about"][0]["file"]
-    assert file["half"]
-    assert 0 < file["difference"] < 0.01
+def test_bits_are_as_many_as_all_heads_fit_in(tmp_path):
+    recording = random_ones(2, 300, width=64)
+    bits = {limit: one_file._bits(Texts({"a": recording}), int(limit * 1e6))
+            for limit in (2, 0.3, 0.2)}  # fmt: skip
+    assert bits == {2: 32, 0.3: 16, 0.2: 15}
+    parts, _, told = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
     within = float(re.search(r"within (\S+) of", told.said)[1])
-    assert file["difference"] <= within <= 2 * file["difference"]
-    assert told.said == file["said"]
-    assert unpacked(inside["causes-0.0.0"])[0]["half"]
-    _, inside, _ = written(tmp_path / "c.html", {"a": recording})
-    assert "causes-0.0.0" not in inside
+    off = parts["about"][0]["file"]["difference"]
+    assert 0 < off <= within <= 2 * off
 
 
 def test_a_bias_that_is_of_distances_is_kept_as_such():
     [call] = random_ones(2, 40)
     distance = torch.arange(40)[None] - torch.arange(40)[:, None]
     slopes = torch.tensor([0.5, 0.25])[:, None, None]
-    for bias, kind in ((slopes * distance, "distances"), (torch.randn(2, 40, 40), "halves"),
-                       (torch.randn(2, 1, 40), "table")):  # fmt: skip
+    for bias in (slopes * distance, torch.randn(2, 40, 40), torch.randn(2, 1, 40)):
         other = replace(call, causes=call.causes._replace(bias=bias), sums=None)
-        head, _, shared, off = causes_as_data(other, half=True)
-        assert head["bias"] == kind
-        assert off < 5e-3
-        if kind == "distances":
-            assert shared["bias"][1, 12 - 30 + 39] == bias[1, 30, 12]
+        inputs = Inputs("0.0.0", other, 16)
+        names = inputs.about()["bias"]
+        assert len(names) == len(bias)
+        head, arrays = unpacked(inputs.parts(1)[names[-1]])
+        if bias.shape[1] == 40 and bias[0, 0, 0] == bias[0, 1, 1]:
+            assert arrays["distances"][12 - 30 + 39] == bias[1, 30, 12]
+        else:
+            found = numbers_of(head, arrays).reshape(arrays["shape"])
+            assert found == pytest.approx(bias[-1].numpy(), abs=1e-4)
+        assert inputs.difference < 1e-3
 
 
-def test_too_large_an_exact_file_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(one_file, "LARGEST", 100_000)
-    with pytest.raises(RunError, match=r"some 0 MB|--layers"):
-        one_file.write(tmp_path / "a.html", Texts({"a": random_ones(4, 300)}), "a", exact=True)
-    assert not list(tmp_path.iterdir())
+def test_maps_without_query_and_key_carry_their_weights(tmp_path):
+    true = random_ones(3, 50)[0].weights()
+    recording = heedful.recording.from_attentions([true[None]])
+    assert len(held(written(tmp_path / "a.html", {"a": recording})[1])) == 3
+    inputs = Inputs("0.0.0", recording[0], 15)
+    for h in range(3):
+        parts = {name: unpacked(data) for name, data in inputs.parts(h).items()}
+        head, arrays = parts[inputs.about()["bias"][h]]
+        scores = numbers_of(head, arrays).reshape(50, 50)
+        weights = np.exp(scores - parts[f"query-0.0.0-{h}"][1]["sums"][:, None])
+        np.testing.assert_allclose(weights, true[h].numpy(), rtol=1e-3)
+
+
+def test_heads_that_share_a_key_share_its_part(tmp_path):
+    recording = of_gpt(7, heads=6, kv_heads=2, positions="rotary", values=True)
+    _, inside, _ = written(tmp_path / "a.html", {"a": recording})
+    keys = sorted(name for name in inside if name.startswith("key-0.0.1"))
+    assert keys == ["key-0.0.1-0", "key-0.0.1-1"]
+    assert len([name for name in held(inside) if name.startswith("0.0.1")]) == 6
+    own = unpacked(inside["query-0.0.1-5"])[1]["values"]
+    assert own == pytest.approx(recording[1].value[1].norm(dim=-1).numpy(), rel=1e-5)
 
 
 def test_interrupted_no_half_file_is_left(tmp_path):
@@ -349,7 +327,7 @@ def test_calls_of_every_kind_are_written(tmp_path):
     for r, recording in enumerate(texts.about()):
         for t, text in enumerate(recording["texts"]):
             for c in range(len(text["calls"])):
-                assert "wrong" not in parts[f"maps {r}.{t}.{c}"][0]
+                assert "wrong" not in parts[f"call {r}.{t}.{c}"][0]
 
 
 def test_some_layers_and_heads_alone():

@@ -6,7 +6,7 @@ from every_kind import biased, capped, cross, padded, with_sinks
 from process_defaults import default_elsewhere, default_type
 
 from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.contents import contents
+from heedful.views.explorer.contents import Contents
 from heedful.views.explorer.texts import Texts
 
 KINDS = {one.__name__: one for one in (biased, capped, cross, padded, with_sinks)}
@@ -20,11 +20,13 @@ QUESTIONS = {
 
 
 def told(recording):
-    """All of a file with little room, and some answers of a server."""
+    """All of a file, and some answers of a server."""
     texts = Texts({"a": recording})
     answers = Answers(texts)
     asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in QUESTIONS.items()]
-    return [contents(texts, 40_000, lambda share: None)[0], *asked]
+    contents = Contents(texts, 40_000, 15, lambda share: None)
+    inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
+    return [contents.deflated({}), *inputs, *asked]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])

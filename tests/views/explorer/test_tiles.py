@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 
 import every_kind
 import numpy as np
@@ -160,16 +159,6 @@ def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
 
 def causes_of(query, key):
     return Causes(query, key, 1.0, Causal())
-
-
-def test_a_pyramid_leaves_no_file_open_and_none_on_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = set(os.listdir("/proc/self/fd"))
-    whole = Pyramid(every_kind.long(500)[0], 0, "max")
-    whole.build()
-    assert not list(tmp_path.iterdir())
-    del whole
-    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("place", [(0, 9, 0, 0), (0, 0, 0, 1), (0, 0, -1, 0), (0, -1, 0, 0)])

@@ -68,7 +68,7 @@ def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, hos
 def test_a_frame_is_small_shut_in_and_begins_with_words():
     [call] = MADE["causal"]().sequences[0][1:2]
     found = frame.frame(call)
-    assert len(found) < frame.MOST * 1.05
+    assert len(found) < frame.LIMIT * 1.1e6
     line, page = re.fullmatch(
         r'<div style="[^"]*">(.*?)</div><iframe sandbox="allow-scripts allow-downloads" .*? '
         r'srcdoc="(.*)"></iframe>', found, re.S,
@@ -81,8 +81,8 @@ def test_a_frame_is_small_shut_in_and_begins_with_words():
 def test_a_long_recording_stays_small_in_a_frame(monkeypatch):
     from every_kind import long
 
-    monkeypatch.setattr(frame, "MOST", 900_000)
-    assert len(frame.frame(long(700))) < 900_000 * 1.05
+    monkeypatch.setattr(frame, "LIMIT", 0.43)
+    assert len(frame.frame(long(700))) < 0.43 * 1.1e6
 
 
 def test_a_call_and_a_text_open_on_themselves():

@@ -37,7 +37,7 @@ LONGEST = 200  # characters of a token that are sent; the page says how many it 
 FOUND = 1000  # places of a text that are sent
 SOME = 64  # queries of which a column is sampled
 KEPT = 64  # sums of rows and other work, and tiles, that are kept
-PYRAMIDS = 8  # that are kept on disk: at 131,072 tokens one has 60 MB
+PYRAMIDS = 4  # that are kept: at 131,072 tokens one has 64 MB
 PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
 

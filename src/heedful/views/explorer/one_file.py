@@ -1,37 +1,32 @@
 """The page as one file that opens anywhere, with no network: modules, style and numbers inside.
 
-What is in it stands in `contents.py`.
+Weights are computed in the page, from query, key and log-sum-exp. A limit of bytes decides how many
+heads have these; every head has its picture and its scores (`contents.py`).
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import re
+import math
+import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from heedful.errors import HeedfulError, RunError
+from heedful.errors import RunError
 from heedful.files import replacing
-from heedful.recording import Call
-from heedful.recording.progress import Tell
-from heedful.views.explorer.answers import Where
-from heedful.views.explorer.causes_in_file import SAMPLED, bytes_of, causes_as_data
-from heedful.views.explorer.contents import CausesInFile, contents, places
+from heedful.recording.progress import Tell, within
+from heedful.views.explorer.contents import Contents, Head, places
+from heedful.views.explorer.inputs_in_file import SINGLE, Inputs, bytes_of
+from heedful.views.explorer.page_files import PAGE, styles
 from heedful.views.explorer.texts import Texts
-from heedful.views.explorer.wire import packed
 from heedful.views.offline_page import element, shell
 from heedful.views.one_script import one_script
 
-PAGE = Path(__file__).parent / "page"
-ENTRY, WORKER = PAGE / "filed.js", PAGE / "causes.js"
-# Bytes of a file: as many as GPT-2's 144 heads need at 512 tokens, in proportion to the rows of
-# larger ones, and never more than the last
-LEAST, ROWS, MOST = 5_000_000, 12 * 12 * 512, 20_000_000
-
-LARGEST = 300_000_000  # bytes: a browser reads no text of half a gigabyte
-FEW = 1_500_000  # bytes of queries and keys that are in every file
+ENTRY, WORKER = PAGE / "sources" / "file.js", PAGE / "sources" / "worker.js"
+LIMIT = 25.0  # MB of a file, where nothing else is told
 NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\n"
+AROUND = 4096  # bytes that are left for what is told of the file
 
 
 class Written(NamedTuple):
@@ -47,8 +42,7 @@ def write(
     title: str,
     progress: Tell = lambda share: None,
     *,
-    exact: bool = False,
-    most: int | None = None,
+    limit: float = LIMIT,
     view: str = "",
 ) -> Written:
     """Write the page to a file, whole or not at all.
@@ -58,91 +52,95 @@ def write(
         recordings: what it shows.
         title: of the page.
         progress: is told of the share that is done, 0 to 1.
-        exact: with queries and keys in half precision, from which the page computes any weight.
-            Where they are few, they are in it without being asked for, in single precision.
-        most: bytes that it may have; default by what is recorded.
+        limit: MB that it may have. Heads that are most of one kind come first, and those for whose
+            query and key no room is left have a picture and scores alone.
         view: what is shown first where the page has no address, as the words of one.
 
     Raises:
-        RunError: more than a file can hold.
+        RunError: a limit in which there is no room even for pictures and scores.
         SaveError: a place that cannot be written.
     """
-    calls = places(recordings)
-    check_size(recordings, exact=exact)
-    room = most or _budget(recordings)
-    few = sum(bytes_of(call, half=False) for _, call in calls) <= min(FEW, room // 4)
+    room = int(limit * 1e6)
+    bits = _bits(recordings, room)
+    contents = Contents(recordings, room, bits, within(progress, 0, 2))
+    begin, end = shell(title, ENTRY, styles(), view)
     with replacing(path) as file:
-        begin, end = shell(title, ENTRY, styles(), view)
-        file.write(begin)
-        causes = None
-        if exact or few:
-            causes = _write_causes(file, calls, exact and not few, lambda done: progress(done / 2))
-        around = len(begin) + len(end) + sum(map(len, NUMBERS)) + (file.tell() if few else 0)
-        ahead = 0.5 if causes else 0.0
-        numbers, told = contents(
-            recordings,
-            (room - around) * 3 // 4,
-            lambda done: progress(ahead + (1 - ahead) * done),
-            causes,
-        )
-        file.write(base64.b64encode(numbers).join(NUMBERS) + end)
-        return Written(file.tell(), told)
+        # no script of modules: from a file, browsers start no worker of these
+        worker = element("worker", one_script(WORKER).replace("export ", "").encode())
+        fixed = [begin, worker, *NUMBERS, end, base64.b64encode(contents.deflated({}))]
+        left = room - AROUND - sum(map(len, fixed))
+        if left < 0:
+            raise RunError(
+                f"{len(contents.heads):,} heads in a page of {limit:g} MB",
+                expected=f"at least {(room - left) / 1e6:.1f} MB",
+                remedy="choose some with --layers and --heads, or a larger --limit",
+            )
+        file.write(begin + worker)
+        held = _write_inputs(file.write, contents, left, within(progress, 1, 2))
+        told = _told(contents, held, bits)
+        file.write(base64.b64encode(contents.deflated(told)).join(NUMBERS) + end)
+        return Written(file.tell(), told["said"])
 
 
-def check_size(recordings: Texts, *, exact: bool) -> None:
-    """Refuse, before anything is computed, what would be too large to open.
+def _bits(recordings: Texts, room: int) -> int:
+    """Bits of a number: single precision where that is little, else as many as all heads' fit in.
 
-    Raises:
-        RunError: it says how large.
+    Where they do not all fit, more heads are worth more than the sixteenth bit.
     """
-    about = sum(bytes_of(call, half=True) for _, call in places(recordings)) * 4 // 3
-    if exact and about > LARGEST:
-        raise RunError(
-            f"queries and keys of some {about / 1e6:,.0f} MB",
-            expected=f"at most {LARGEST / 1e6:,.0f} MB in one file",
-            remedy="choose fewer with --layers and --heads, or leave --exact out",
+    calls = [call for _, call in places(recordings)]
+    needed = {bits: sum(bytes_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
+    if needed[SINGLE] <= room / 4:
+        return SINGLE
+    return 16 if needed[16] <= 0.95 * room else 15
+
+
+def _write_inputs(
+    write: Callable[[bytes], Any], contents: Contents, room: int, progress: Tell
+) -> list[Head]:
+    """Write query and key of heads as long as there is room; which heads have them."""
+    written: set[str] = set()
+    held = []
+
+    def key(head: Head) -> tuple[bool, float]:
+        # rows of a generation that is there as one, too, come last: each has all keys before it
+        return contents.inputs[head.where].call.shape[1] == 1, -head.strength
+
+    for done, head in enumerate(sorted(contents.heads, key=key)):
+        parts = contents.inputs[head.where].parts(head.place)
+        # numbers that have nothing in common but their first bytes repeat nothing
+        new = [element(name, parts[name], zlib.Z_RLE) for name in parts.keys() - written]
+        if (size := sum(map(len, new))) <= room:
+            room -= size
+            written |= parts.keys()
+            held.append(head)
+            write(b"".join(new))
+        elif room < 1000:
+            break
+        progress((done + 1) / len(contents.heads))
+    return held
+
+
+def _told(contents: Contents, held: list[Head], bits: int) -> dict[str, Any]:
+    """What the page tells of itself: in words, and how far its weights are from the recording's."""
+    own: list[Inputs] = [contents.inputs[where] for where in {head.where for head in held}]
+    off = 0.0 if bits == SINGLE else max((inputs.difference for inputs in own), default=0.0)
+    count, words = len(contents.heads), []
+    if wrong := len(contents.wrong):
+        words.append(f"{wrong} of {len(places(contents.texts))} calls cannot be shown; "
+                     "the page says why.")  # fmt: skip
+    if len(held) < count:
+        words.append(
+            f"This page has query and key of {len(held):,} of {count:,} heads, and of all heads "
+            "pictures and scores. A larger --limit has more; the recording has every weight."
         )
+    elif count:
+        words.append("This page computes every weight.")
+    if off:
+        words.append(f"Weights are within {_rounded_up(off)} of the recording's, where compared.")
+    return {"said": " ".join(words), "difference": off}
 
 
-def _write_causes(
-    file: BinaryIO, calls: list[tuple[Where, Call]], half: bool, progress: Tell
-) -> CausesInFile:
-    """Write an element for each call, and one for each array that calls share."""
-    start, largest, rows = file.tell(), 0.0, 0
-    known: dict[bytes, int] = {}
-
-    def write_part(name: str, data: bytes) -> None:
-        file.write(element(name, data))
-
-    # no script of modules: from a file, browsers start no worker of these
-    write_part("worker", one_script(WORKER).replace("export ", "").encode())
-    for done, (where, call) in enumerate(calls):
-
-        def tell(share: float, done: int = done) -> None:
-            progress((done + share) / len(calls))
-
-        try:
-            head, arrays, shared, off = causes_as_data(call, half=half, progress=tell)
-        except HeedfulError:  # what was not recorded truthfully; the page says so of its maps
-            continue
-        common = packed({}, **shared)
-        digest = hashlib.blake2b(common).digest()
-        if digest not in known:
-            known[digest] = len(known)
-            write_part(f"shared-{known[digest]}", common)
-        data = packed({**head, "shared": known[digest]}, **arrays)
-        write_part("causes-" + ".".join(map(str, where)), data)
-        largest, rows = max(largest, off), rows + min(SAMPLED, call.shape[1]) * call.shape[0]
-    return CausesInFile(half, file.tell() - start, largest, rows)
-
-
-def _budget(recordings: Texts) -> int:
-    """How many bytes the file may have."""
-    rows = sum(call.shape[0] * call.shape[1] for _, call in places(recordings))
-    return min(MOST, max(LEAST, LEAST * rows // ROWS))
-
-
-def styles() -> list[Path]:
-    """The style sheets of the page, in the order of its index."""
-    names = re.findall(r'href="/page/(style/[^"]+)"', (PAGE / "index.html").read_text("utf-8"))
-    return [PAGE / name for name in names]
+def _rounded_up(difference: float) -> str:
+    """One digit, and never less than it is."""
+    digit = 10.0 ** math.floor(math.log10(difference))
+    return f"{math.ceil(difference / digit) * digit:.1g}"

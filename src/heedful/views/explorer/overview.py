@@ -14,6 +14,7 @@ from torch import Tensor
 from heedful.head_kinds import MEANS, SCORES
 from heedful.ops.blocks import Block
 from heedful.ops.evenly import evenly
+from heedful.ops.hidden import hidden_cells
 from heedful.ops.statistics import Statistic
 from heedful.recording import Call
 from heedful.recording.head_types import Even, Evidence, Gathering, evidence
@@ -72,11 +73,11 @@ class Overview(Job):
                 yield
         maps = self.maps()
         for i in range(H):
-            coarse = _Coarse(self.call)
-            for share in self._head(i, self._bands(), coarse):
+            picture = Pictured(self.call)
+            for share in self._head(i, self._bands(), picture):
                 self.done = (i + share) / H
                 yield
-            maps[i] = coarse.result()
+            maps[i] = picture.result()[0]
 
     def _head(self, i: int, runs: list[range], *others: Statistic) -> Iterator[float]:
         """What some runs of queries tell of a head; after each the share that is done."""
@@ -99,12 +100,10 @@ class Overview(Job):
                     whole[i] = part[0]
 
     def _bands(self) -> list[range]:
-        """All queries in runs of as many weights as one step has; none is of two small cells."""
+        """All queries in runs of as many weights as one step has."""
         _, N, M = self.call.shape
-        cell = max(1, -(-N // SMALL))
-        size = max(1, min(cell, BAND // max(1, M)))
-        cells = [range(start, min(start + cell, N)) for start in range(0, N, cell)]
-        return [one[at : at + size] for one in cells for at in range(0, len(one), size)]
+        size = max(1, BAND // max(1, M))
+        return [range(at, min(at + size, N)) for at in range(0, N, size)]
 
     def _sampled(self) -> Tensor:
         """Small pictures of single queries, of as many as are quick."""
@@ -133,34 +132,52 @@ def scores_told(call: Call, evidence: dict[str, Evidence]) -> tuple[list[str], d
     return [head.kind for head in found], numbers
 
 
-class _Coarse(Statistic):
-    """The largest weight of each cell of a head's small picture; a block is of one row of cells."""
+class Pictured(Statistic):
+    """The largest weight of each cell of small pictures of heads: (H, r, c).
 
-    def __init__(self, call: Call) -> None:
+    Args:
+        call: whose heads.
+        side: cells of a picture, at most.
+    """
+
+    def __init__(self, call: Call, side: int = SMALL) -> None:
         _, N, M = call.shape
-        self._down, self._across = (max(1, -(-size // SMALL)) for size in (N, M))
-        self._found = torch.zeros(
-            -(-N // self._down), -(-M // self._across), dtype=torch.float32, device="cpu"
-        )
+        self._cell = max(1, -(-N // side)), max(1, -(-M // side))
+        self._found: Tensor | None = None
 
     def update(self, block: Block) -> None:
         """Take a block in."""
-        if not len(block.keys):
+        (down, across), (H, N, M) = self._cell, block.shape
+        if self._found is None:
+            self._found = block.weights.new_zeros(H, -(-N // down), -(-M // across))
+        if not block.weights.numel():
             return
-        ahead = block.keys.start % self._across
-        most = torch.nn.functional.pad(block.weights[0].amax(0), (ahead, 0))
-        cells = tiles.pooled_keys(most, self._across, "max").cpu()
-        first = block.keys.start // self._across
-        row = self._found[block.queries.start // self._down, first : first + len(cells)]
-        row.copy_(torch.maximum(row, cells))
+        wide = _pooled(block.weights, block.keys.start, across)
+        cells = _pooled(wide.mT, block.queries.start, down).mT
+        first, left = block.queries.start // down, block.keys.start // across
+        rows, columns = cells.shape[1:]
+        part = self._found[block.heads, first : first + rows, left : left + columns]
+        part.copy_(torch.maximum(part, cells))
 
-    def merge(self, other: _Coarse) -> None:
+    def merge(self, other: Pictured) -> None:
         """The larger of both."""
-        self._found = torch.maximum(self._found, other._found)
+        if self._found is None or other._found is None:
+            self._found = other._found if self._found is None else self._found
+        else:
+            self._found = torch.maximum(self._found, other._found)
 
     def result(self) -> Tensor:
-        """(r, c)."""
-        return self._found
+        """(H, r, c), 0 where a cell is hidden."""
+        return self.seen(self._found).clamp(max=1).cpu()
+
+    def hidden(self, call: Call) -> Tensor:
+        """Which cells the mask hides whole, (H or 1, r, c)."""
+        return hidden_cells(call.checked(), self._cell)
+
+
+def _pooled(part: Tensor, start: int, cell: int) -> Tensor:
+    """The largest number of each cell along the last axis, which begins at `start`."""
+    return tiles.pooled_keys(torch.nn.functional.pad(part, (start % cell, 0)), cell, "max")
 
 
 def _runs(size: int) -> list[range]:

@@ -1,95 +1,65 @@
-"""A head's whole map pooled once, on disk: its tiles of any level then cost a read.
+"""A head's whole map pooled once: its tiles of any level then cost a look at its cells.
 
-The finest level has cells of 32 × 32 weights, each level above pools 2 × 2 of the one below. What a
-mask hides is never computed nor written: a number of 0 is hidden, and a weight of zero is written
-as −0. The file has no name, and is gone with its process, however that ends.
+The cells are of 32 × 32 weights; at 131,072 tokens they take 64 MB. What a mask hides is never
+computed: a cell that is hidden whole is NaN.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-import weakref
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.ops.score_tables import as_slice
 from heedful.recording import Call
 from heedful.views.explorer.background import Job
-from heedful.views.explorer.tiles import SIDE, Place, highest
+from heedful.views.explorer.tiles import SIDE, Place, pooled_keys
 
 FINEST = 5
-BAND = 16  # rows of finest cells that are computed in one step
+BAND = 16  # rows of cells that are computed in one step
 CELLS = 1 << 24  # weights that are computed in one step
 
 
-class _Level(NamedTuple):
-    """Where a level stands in the file: its first byte, and how many rows and columns it has."""
-
-    start: int
-    rows: int
-    columns: int
-
-
 class Pyramid(Job):
-    """The levels of one head for one way of pooling; a tile is there once its rows are."""
+    """The cells of one head for one way of pooling; a tile is there once its rows are."""
 
     def __init__(self, call: Call, head: int, reduce: str) -> None:
         self.call, self.head, self.reduce = call, head, reduce
-        self._rows = 0  # of the finest level that are there
-        self._levels: dict[int, _Level] = {}
-        start = 0
-        for level in range(FINEST, max(FINEST, highest(call)) + 1):
-            rows, columns = (max(1, -(-size // (1 << level))) for size in call.shape[1:])
-            self._levels[level] = _Level(start, rows, columns)
-            start += rows * columns * 4
-        self._size = start
-
-    @property
-    def bytes(self) -> int:
-        """What the file fills on the disk."""
-        return os.fstat(self._file.fileno()).st_blocks * 512
+        self._rows = 0  # that are there
+        self._cells = torch.empty(0, 0, dtype=torch.float32, device="cpu")
 
     def steps(self) -> Iterator[None]:
-        """Band after band, of all levels."""
-        self._file = tempfile.TemporaryFile(prefix="heedful-")  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
-        self._file.truncate(self._size)
-        total = self._levels[FINEST].rows
+        """Band after band."""
+        rows, columns = (-(-size // (1 << FINEST)) for size in self.call.shape[1:])
+        self._cells = self._cells.new_full((rows, columns), torch.nan)
         band = max(1, min(BAND, CELLS // (max(1, self.call.shape[2]) << FINEST)))
-        for first in range(0, total, band):
-            last = min(first + band, total)
-            self._compute(range(first, last))
-            for level in range(FINEST + 1, max(self._levels) + 1):
-                rows = range(self._there(level, first), self._there(level, last))
-                if len(rows):
-                    self._pool(level, rows)
-            self._rows, self.done = last, last / total
+        for first in range(0, rows, band):
+            self._rows = min(first + band, rows)
+            self._compute(range(first, self._rows))
+            self.done = self._rows / rows
             yield
 
     def has(self, place: Place) -> bool:
         """Whether a tile can be read already."""
-        level = min(place.level, max(self._levels))
-        stop = min(self._levels[level].rows, (place.row + 1) * SIDE)
-        return level >= FINEST and self._there(level, self._rows) >= stop
+        if place.level < FINEST or not len(self._cells):
+            return False
+        stop = (place.row + 1) * SIDE << (place.level - FINEST)
+        return self._rows >= min(stop, len(self._cells))
 
     def tile(self, place: Place) -> Tensor:
         """The pixels of a tile of a level from FINEST on; NaN is hidden."""
-        place.region(self.call)
-        rows, columns = (slice(at * SIDE, (at + 1) * SIDE) for at in (place.row, place.column))
-        found = np.array(self._table(place.level)[rows, columns])
-        hidden = (found == 0) & ~np.signbit(found)
-        return torch.from_numpy(np.where(hidden, np.float32(np.nan), np.abs(found)))
-
-    def _there(self, level: int, finest: int) -> int:
-        """How many rows of a level are there, once so many of the finest are."""
-        if finest == self._levels[FINEST].rows:
-            return self._levels[level].rows
-        return finest >> (level - FINEST)
+        by = 1 << (place.level - FINEST)
+        rows, columns = (slice(at * SIDE * by, (at + 1) * SIDE * by) for at in place[2:4])
+        part = self._cells[rows, columns]
+        weights, seen = part.nan_to_num(), (~part.isnan()).float()
+        if self.reduce == "max":
+            found = _pooled(weights, by)
+        else:  # cells at the edge weigh what they have
+            _, N, M = self.call.shape
+            sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
+            found = _pooled(weights * sizes, by, "mean") / _pooled(sizes, by, "mean")
+        return found.masked_fill(_pooled(seen, by) == 0, torch.nan)
 
     def _compute(self, band: range) -> None:
         _, N, M = self.call.shape
@@ -97,58 +67,24 @@ class Pyramid(Job):
         queries = range(N)[band.start * cell : band.stop * cell]
         mask = self.call.causes.mask
         seen = range(M) if mask is None else mask.span(queries, self.call.shape)
-        # whole cells of the keys that any of these queries may see; the rest stays unwritten
+        # whole cells of the keys that any of these queries may see; the rest stays hidden
         first = seen.start // cell
         keys = range(M)[first * cell : -(-seen.stop // cell) * cell]
         if not len(keys):
             return
         region = as_slice(queries), as_slice(keys)
-        found = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce)
+        found = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
         hidden = self.call.hidden_cells((cell, cell), self.head, *region)
-        self._write(FINEST, band.start, first, _marked(found, ~hidden))
-
-    def _pool(self, level: int, rows: range) -> None:
-        """Rows of a level from those of the one below: cells at the edge weigh what they have."""
-        below = np.array(self._table(level - 1)[2 * rows.start : 2 * rows.stop])
-        four = _fours(torch.from_numpy(below))
-        shown = (four.abs() > 0) | four.signbit()
-        if self.reduce == "max":
-            found = four.abs().amax((1, 3))
-        else:
-            _, N, M = self.call.shape
-            down, across = _shares(N, level)[as_slice(rows)], _shares(M, level)
-            found = (four.abs() * down[:, :, None, None] * across).sum((1, 3))
-        seen = shown.any(3).any(1)
-        columns = seen.any(0).nonzero()[:, 0].tolist() or [0]
-        part = slice(columns[0], columns[-1] + 1)
-        self._write(level, rows.start, columns[0], _marked(found, seen)[:, part])
-
-    def _write(self, level: int, first: int, column: int, found: Tensor) -> None:
-        start, _, columns = self._levels[level]
-        for at, row in enumerate(found.numpy(), first):
-            self._file.seek(start + (at * columns + column) * 4)
-            self._file.write(row.tobytes())
-        self._file.flush()  # a full disk is an error here, where a mapped file ends the process
-
-    def _table(self, level: int) -> np.ndarray:
-        start, rows, columns = self._levels[level]
-        return np.memmap(self._file, np.float32, "r", start, (rows, columns))
+        part = self._cells[as_slice(band), first : first + found.shape[1]]
+        part.copy_(found.masked_fill(hidden, torch.nan))
 
 
-def _marked(found: Tensor, shown: Tensor) -> Tensor:
-    """Numbers as they are written: 0 where hidden, −0 where a weight of zero is shown."""
-    return torch.where(shown, torch.where(found == 0, -0.0, found), 0.0).float()
+def _pooled(table: Tensor, by: int, reduce: str = "max") -> Tensor:
+    """Pieces of by × by numbers as one; those at the edge may have fewer."""
+    return pooled_keys(pooled_keys(table, by, reduce).mT, by, reduce).mT
 
 
-def _fours(below: Tensor) -> Tensor:
-    """(r, 2, c, 2): each 2 × 2 cells, with hidden ones beyond the edge."""
-    table = torch.nn.functional.pad(below, (0, below.shape[1] % 2, 0, below.shape[0] % 2))
-    return table.unflatten(1, (-1, 2)).unflatten(0, (-1, 2))
-
-
-def _shares(size: int, level: int) -> Tensor:
-    """The share that each of two cells below has of one of a level, (cells, 2)."""
-    cell = 1 << (level - 1)
-    cells = 2 * max(1, -(-size // (2 * cell)))
-    two = (size - torch.arange(cells, device="cpu") * cell).clamp(0, cell).float().view(-1, 2)
-    return two / two.sum(1, keepdim=True).clamp(min=1)
+def _sizes(size: int) -> Tensor:
+    """How many queries or keys each cell has."""
+    firsts = torch.arange(0, size, 1 << FINEST, device="cpu")
+    return (size - firsts).clamp(max=1 << FINEST).float()

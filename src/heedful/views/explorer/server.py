@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,12 +19,10 @@ from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.caught import FaultError
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import MOST, Guard
+from heedful.views.explorer.page_files import PAGE, served
 from heedful.views.explorer.texts import short
 from heedful.views.explorer.turns import RefusedError, Turns, nothing
-from heedful.views.one_script import VIEWS, linked
 
-PAGE = Path(__file__).parent / "page"
-TYPES = {".js": "text/javascript", ".css": "text/css"}  # of what the page consists of
 # Of errors; 400 of all others
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
@@ -57,9 +54,6 @@ class Explorer:
             answers.written = generation.about
         watched = nothing if generation is None else generation.work
         self.turns = Turns(answers.background.work, watched=watched)
-        # Read once: sixty files come in a tenth of the time, and no path leads to any other
-        self._files = {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in _files()}
-        self._index = index()
         routes = [
             Route("/", self._page),
             Route("/ask/{question}", self._ask),
@@ -77,14 +71,14 @@ class Explorer:
         return self.app.word
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(self._index)
+        return HTMLResponse((PAGE / "index.html").read_bytes())
 
     async def _file(self, request: Request) -> Response:
-        """A module or a style sheet of the page."""
-        path = request.path_params["path"]
-        if path not in self._files:
+        """The page's script or its style sheet; no path leads to any other file."""
+        kind, data = served().get(request.path_params["path"], ("", b""))
+        if not kind:
             return PlainTextResponse("no such file", 404)
-        return Response(self._files[path], media_type=TYPES[Path(path).suffix])
+        return Response(data, headers={"Content-Encoding": "gzip"}, media_type=kind)
 
     async def _ask(self, request: Request) -> Response:
         question, words = request.path_params["question"], dict(request.query_params)
@@ -145,18 +139,6 @@ class Explorer:
         if data is None:
             return Response(status_code=GONE)
         return Response(data, media_type="application/octet-stream")
-
-
-def _files() -> list[Path]:
-    return [path for path in PAGE.rglob("*") if path.suffix in TYPES]
-
-
-def index() -> str:
-    """The page, with all its modules asked for at once, not each after the one that imports it."""
-    modules = (VIEWS / name for name, _ in linked(PAGE / "served.js"))
-    paths = (module.relative_to(PAGE).as_posix() for module in modules)
-    links = "".join(f'    <link rel="modulepreload" href="/page/{path}" />\n' for path in paths)
-    return (PAGE / "index.html").read_text("utf-8").replace("  </head>", f"{links}  </head>")
 
 
 async def _unless_gone(request: Request, future: Future) -> bytes | None:

@@ -20,7 +20,7 @@ ALIGNED = 8
 KEPT = (torch.float16, torch.uint8)  # types that stay what they are
 
 
-def packed(head: Mapping[str, Any], **arrays: Tensor) -> bytes:
+def packed(head: Mapping[str, Any], /, **arrays: Tensor) -> bytes:
     """A head and named arrays as bytes; floats become float32, but for half ones; others int32.
 
     >>> data = packed({"word": "exact"}, map=torch.zeros(2, 3))
@@ -69,3 +69,14 @@ def _as_numpy(array: Tensor) -> np.ndarray:
 def _bytes(part: np.ndarray) -> bytes:
     data = part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
     return data + b"\0" * (-len(data) % ALIGNED)
+
+
+def planes(array: Tensor) -> Tensor:
+    """The bytes of numbers, those of one significance together: uint8, (bytes of one, …).
+
+    Where numbers are alike, so are their first bytes: deflated, they then take less.
+    """
+    numbers = array.contiguous().cpu().numpy()
+    little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
+    split = little.reshape(-1).view(np.uint8).reshape(-1, little.itemsize).T
+    return torch.from_numpy(split.copy()).view(little.itemsize, *array.shape)

@@ -20,7 +20,7 @@ from typing import Any
 from heedful.errors import HeedfulError, RunError
 from heedful.recording import Call, Recording, Sequence
 from heedful.views.explorer.answers import QUESTIONS, Answers
-from heedful.views.explorer.one_file import styles
+from heedful.views.explorer.page_files import ALONE, styles
 from heedful.views.explorer.turns import Turns
 from heedful.views.notebook.opening import opened_on
 from heedful.views.one_script import one_script
@@ -128,7 +128,7 @@ class Answering:
 @cache
 def page() -> bytes:
     """The page's script and style as JSON, deflated: what a cell asks for first."""
-    sheets = [sheet for sheet in styles() if sheet.stem != "alone"]
+    sheets = [sheet for sheet in styles() if sheet.stem != ALONE]
     style = "".join(sheet.read_text("utf-8") for sheet in [*sheets, STYLE])
     return zlib.compress(json.dumps({"script": one_script(ENTRY), "style": style}).encode())
 

@@ -11,7 +11,7 @@ from heedful.views.explorer import one_file
 from heedful.views.notebook.answering import Shown
 from heedful.views.notebook.opening import opened_on
 
-MOST = 2_000_000  # bytes: a notebook is saved with all of its cells, and is read whole
+LIMIT = 2.0  # MB: a notebook is saved with all of its cells, and is read whole
 STYLE = "width:100%;height:640px;border:1px solid #8886;border-radius:6px;resize:vertical"
 
 
@@ -29,7 +29,7 @@ def frame(shown: Shown, **chosen: Any) -> str:
     words = repr(shown).strip("<>")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        _, said = one_file.write(path, texts, words, most=MOST, view=view)
+        _, said = one_file.write(path, texts, words, limit=LIMIT, view=view)
         page = path.read_text("utf-8")
     # the line is what is left where a site shows a notebook without its frames
     return (

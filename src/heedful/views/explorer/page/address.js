@@ -1,6 +1,6 @@
 // What is shown, as the words of an address, and back. What is not understood is passed over.
 import { batch, effect } from "./html.js";
-import { asWords, fromWords } from "./segments.js";
+import { asWords, fromWords } from "./segments/segments.js";
 import { TABS, WHOLE } from "./state.js";
 
 /** @import { State } from "./state.js" */

@@ -2,28 +2,28 @@
 
 import { follow } from "./address.js";
 import { asked } from "./asked.js";
-import { Generation } from "./generation.js";
-import { Growing } from "./growing.js";
-import { Heads, HeadsPane } from "./heads.js";
+import { Heads, HeadsPane } from "./heads/heads.js";
 import { system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
-import { MapPane } from "./map.js";
+import { MapPane } from "./map/map.js";
+import { Profile } from "./map/profile.js";
+import { Scale } from "./map/scale.js";
+import { Under } from "./map/under.js";
 import { Moments } from "./moments.js";
 import { Notice } from "./notice.js";
-import { Profile } from "./profile.js";
-import { Scale } from "./scale.js";
-import { Shares } from "./shares.js";
+import { Shares } from "./segments/shares.js";
+import { Who } from "./segments/who.js";
 import { State, TABS } from "./state.js";
-import { TextPane } from "./text.js";
+import { Generation } from "./text/generation.js";
+import { Growing } from "./text/growing.js";
+import { TextPane } from "./text/text.js";
 import { Tokens } from "./tokens.js";
 import { Top } from "./top.js";
 import { Steps, Tour } from "./tour.js";
-import { Under } from "./under.js";
-import { Weight } from "./weight.js";
-import { Who } from "./who.js";
+import { Weight } from "./weight/weight.js";
 
-/** @import { Painter } from "./painter.js" */
+/** @import { Painter } from "./map/painter.js" */
 /** @import { Host, Source } from "./types.js" */
 
 /**

@@ -1,7 +1,7 @@
 // Which text, which layer and which head a map shows.
-import { html } from "./html.js";
 
-import { callTitle } from "./scores.js";
+import { callTitle } from "./heads/scores.js";
+import { html } from "./html.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Side } from "./types.js" */

@@ -1,10 +1,11 @@
 // Everything by keyboard. Controls that have a key say so themselves (aria-keyshortcuts).
-import { step } from "./find.js";
-import { html, useEffect, useRef } from "./html.js";
-import { reveal, zoomThere } from "./moving.js";
-import { TABS, WHOLE } from "./state.js";
 
-/** @import { Painter } from "./painter.js" */
+import { html, useEffect, useRef } from "./html.js";
+import { reveal, zoomThere } from "./map/moving.js";
+import { TABS, WHOLE } from "./state.js";
+import { step } from "./text/find.js";
+
+/** @import { Painter } from "./map/painter.js" */
 /** @import { State } from "./state.js" */
 
 const HELP = [

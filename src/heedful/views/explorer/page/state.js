@@ -1,6 +1,6 @@
 // What the page shows now, as signals.
 import { batch, computed, signal } from "./html.js";
-import { Segments } from "./segments.js";
+import { Segments } from "./segments/segments.js";
 
 /** @import { About, Axis, CallAbout, Cell, Colours, Reduce, Side, Signal, View } from "./types.js" */
 

@@ -2,8 +2,7 @@
 import { signal } from "./html.js";
 import { lengthOf, textOf } from "./lengths.js";
 
-/** @typedef {import("./types.js").Axis} Axis */
-/** @typedef {import("./types.js").Source} Source */
+/** @import { Axis, Source } from "./types.js" */
 
 const PAGE = 1024;
 const KEPT = 512; // pages of names

@@ -1,16 +1,16 @@
 // What stands above: to the left what is looked at, to the right the tools.
 import { Chooser } from "./chooser.js";
-import { Find } from "./find.js";
 import { html } from "./html.js";
+import { recorded, saved } from "./map/save.js";
+import { Strongest } from "./map/strongest.js";
 import { Menu } from "./menu.js";
-import { NewText } from "./recording.js";
-import { recorded, saved } from "./save.js";
-import { Strongest } from "./strongest.js";
 import { Explained, meaning, Term } from "./terms.js";
+import { Find } from "./text/find.js";
+import { NewText } from "./text/recording.js";
 
-/** @import { Growing } from "./growing.js" */
-/** @import { Painter } from "./painter.js" */
+/** @import { Painter } from "./map/painter.js" */
 /** @import { State } from "./state.js" */
+/** @import { Growing } from "./text/growing.js" */
 /** @import { Host, Signal, Source } from "./types.js" */
 
 /**

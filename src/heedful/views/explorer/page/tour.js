@@ -1,13 +1,13 @@
 // A first visit: an example is opened, and three small cards lead through it.
+
+import { title } from "./heads/scores.js";
 import { html, signal, useEffect, useRef, useState } from "./html.js";
-import { title } from "./scores.js";
 import { Term, tells } from "./terms.js";
 
-/** @typedef {import("./types.js").Source} Source */
-/** @typedef {import("./state.js").State} State */
-/** @typedef {import("./tokens.js").Tokens} Tokens */
-/** @typedef {import("./scores.js").Heads} Heads */
-/** @typedef {import("./scores.js").One} One */
+/** @import { Heads, One } from "./heads/scores.js" */
+/** @import { State } from "./state.js" */
+/** @import { Tokens } from "./tokens.js" */
+/** @import { Source } from "./types.js" */
 
 const SEEN = "heedful: first steps seen";
 const PATIENCE = 3000; // milliseconds in which scores may come, to choose an example by them

@@ -1,0 +1,159 @@
+"""Query, key, mask, bias and log-sum-exp of single heads, so that a page computes any weight.
+
+They are parts with names: what heads have in common, a key, a mask or a bias, is one part. Numbers
+are in single precision, or of 16 or 15 bits: the range of a dimension, from its smallest to its
+largest number over all tokens, in equal steps. The log-sum-exp of a row is that of the numbers as
+the page has them, so that its weights sum to one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import HIDDEN, Causes
+from heedful.ops.cells import weights
+from heedful.ops.evenly import evenly
+from heedful.ops.statistics import LogSumExp, gather
+from heedful.recording import Call
+from heedful.views.explorer.masks_in_file import mask_as_data
+from heedful.views.explorer.wire import packed, planes
+
+SINGLE = 32  # bits of a number
+SAMPLED = 16  # queries of a head whose weights are compared
+ROWS = 256  # of a bias that are looked at in one go
+
+Arrays = dict[str, Tensor]
+
+
+class Inputs:
+    """What a page computes the weights of one call from.
+
+    Args:
+        name: of the call; the names of its parts end with it.
+        call: whose heads.
+        bits: of a number: 32, or fewer.
+    """
+
+    def __init__(self, name: str, call: Call, bits: int) -> None:
+        self.call, self.bits, self._name = call, bits, name
+        self._causes = call.checked()
+        self._keys: dict[int, tuple[Arrays, Tensor]] = {}
+        self._mask, arrays = mask_as_data(call)
+        self._mask_part = _shared("mask", arrays) if arrays else {}
+        self.difference = 0.0  # the largest of a weight to the recording's, in sampled rows
+
+    def about(self) -> dict[str, Any]:
+        """What the page needs to find the parts, and the numbers that are no arrays."""
+        of, (bias, _) = self._causes, self._bias
+        H, G = len(of.query), len(of.key)
+        return {
+            "scale": of.scale, "softcap": of.softcap, "sinks": of.sinks is not None,
+            "mask": self._mask, "mask part": next(iter(self._mask_part), None),
+            "bias": [next(iter(part)) for part in bias], "group": H // max(1, G),
+        }  # fmt: skip
+
+    def parts(self, head: int) -> dict[str, bytes]:
+        """The parts that a head needs, the first by its place in the call."""
+        of = self._causes
+        bias, bias_back = self._bias
+        place = head if len(bias) > 1 else 0
+        group = head // (len(of.query) // len(of.key))
+        if group not in self._keys:
+            self._keys[group] = _coded(of.key[group], self.bits)
+        query, query_back = _coded(of.query[head], self.bits)
+        key, key_back = self._keys[group]
+        back = of.of_heads(slice(head, head + 1))._replace(
+            query=query_back[None], key=key_back[None],
+            bias=bias_back[place] if bias else None,
+        )  # fmt: skip
+        [sums] = gather(back, LogSumExp(exact=True))
+        self._compare(head, back, sums)
+        own = {**query, "sums": sums[0].float().cpu()}
+        if of.sinks is not None:
+            own["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
+        if (value := self.call.value) is not None:
+            own["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
+        found = {f"query-{self._name}-{head}": own, f"key-{self._name}-{group}": key}
+        packed_ = {name: packed({}, **arrays) for name, arrays in found.items()}
+        return packed_ | self._mask_part | (bias[place] if bias else {})
+
+    @cached_property
+    def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:
+        """The part of each head's bias, or of all heads', and the bias as the page has it."""
+        of = self._causes
+        if of.bias is None:
+            return [], of.query[:0]
+        bias = torch.atleast_2d(of.bias).float().cpu()
+        bias = bias.reshape(-1, *bias.shape[-2:]).clamp(min=HIDDEN)
+        _, N, M = of.shape
+        by_distance = _by_distance(bias) if bias.shape[1:] == (N, M) and N * M > 1 else None
+        if by_distance is not None:
+            return [_shared("bias", {"distances": row}) for row in by_distance], bias
+        coded = [_coded(table.reshape(-1, 1), self.bits) for table in bias]
+        shape = torch.tensor(bias.shape[1:], device="cpu")
+        parts = [_shared("bias", {**arrays, "shape": shape}) for arrays, _ in coded]
+        return parts, torch.stack([back for _, back in coded]).view(bias.shape)
+
+    def _compare(self, head: int, back: Causes, sums: Tensor) -> None:
+        """Note the largest difference of a weight to the recording's, in evenly chosen rows."""
+        _, N, M = self.call.shape
+        if not N * M:
+            return
+        rows = evenly(N, SAMPLED)
+        # the page adds up products in double precision
+        double = back._replace(query=back.query.double(), key=back.key.double())
+        mine = weights(double, queries=rows, sums=sums[:, rows].cpu().double())[0]
+        theirs = self.call.weights(self.call.heads[head], queries=rows).cpu()
+        self.difference = max(self.difference, float((mine - theirs).abs().max()))
+
+
+def bytes_of(call: Call, bits: int) -> float:
+    """About how many bytes all heads of a call take in a page, deflated and in base64."""
+    of = call.causes
+    bias = 0 if of.bias is None else of.bias.numel()
+    numbers = of.query.numel() + of.key.numel() + bias
+    return (numbers * bits / 8 + of.query.shape[0] * of.query.shape[1] * 4) * 4 / 3
+
+
+def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
+    """Numbers (n, d) as a part has them, and as the page reads them again.
+
+    Fewer than 32 bits are whole numbers from 1 on, of which the first is `low` and each next one
+    `step` more, (d,) each; 0 is −∞.
+    """
+    single = numbers.float().cpu()
+    if bits == SINGLE or not single.numel():
+        return {"numbers": planes(single)}, single
+    hidden = single <= HIDDEN / 2
+    low = single.masked_fill(hidden, torch.inf).amin(0).nan_to_num(posinf=0.0)
+    high = single.masked_fill(hidden, -torch.inf).amax(0).nan_to_num(neginf=0.0)
+    step = (high.double() - low).clamp(min=0).div(2**bits - 2).float()
+    codes = ((single.double() - low) / step.double().clamp(min=1e-300)).round() + 1
+    codes = codes.nan_to_num().clamp(1, 2**bits - 1).masked_fill(hidden, 0)
+    back = (low.double() + (codes - 1) * step.double()).float().masked_fill(hidden, HIDDEN)
+    halves = torch.from_numpy(codes.numpy().astype(np.uint16))
+    return {"numbers": planes(halves), "low": low, "step": step}, back
+
+
+def _by_distance(bias: Tensor) -> Tensor | None:
+    """(h, N + M − 1), the numbers for m − n + N − 1; None where equal distances differ."""
+    N, M = bias.shape[1:]
+    table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
+    for start in range(0, N, ROWS):
+        rows = torch.arange(start, min(start + ROWS, N), device="cpu")
+        places = torch.arange(M, device="cpu") - rows[:, None] + N - 1
+        if not torch.equal(table[:, places], bias[:, rows]):
+            return None
+    return table
+
+
+def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
+    """A part that many heads may need, named by what is in it."""
+    data = packed({}, **arrays)
+    return {f"{kind}-{hashlib.blake2b(data, digest_size=8).hexdigest()}": data}

@@ -1,0 +1,351 @@
+// Paints the map of one head into a canvas: tiles, marks, labels. Rows are queries.
+
+import { signal } from "../html.js";
+import { COLOURS } from "../segments/segments.js";
+import { drawBands } from "./bands.js";
+import { table } from "./colours.js";
+import { cover, pixels } from "./cover.js";
+import { drawLabels, labelsOf, measuring } from "./labels.js";
+import { drawMarks } from "./marks.js";
+import { cellAt, gutter, placed } from "./place.js";
+import { largest, picture } from "./tiles.js";
+
+/** @import { State } from "../state.js" */
+/** @import { Axis, Cell, Ink, Side } from "../types.js" */
+/** @import { Part } from "./cover.js" */
+/** @import { Place } from "./place.js" */
+/** @import { Scale } from "./scale.js" */
+/** @import { Tile, Tiles } from "./tiles.js" */
+
+/** @typedef {CanvasRenderingContext2D} Context */
+
+const PATIENCE = 400; // milliseconds for which the picture before stays where there is no new one
+
+export class Painter {
+  /**
+   * @param {HTMLCanvasElement} canvas @param {State} state @param {Side} side @param {Tiles} tiles
+   * @param {any} tokens @param {Scale} scale
+   */
+  constructor(canvas, state, side, tiles, tokens, scale) {
+    this.canvas = canvas;
+    this.context = /** @type {Context} */ (canvas.getContext("2d"));
+    this.state = state;
+    this.side = side;
+    this.tiles = tiles;
+    this.tokens = tokens;
+    this.scale = scale;
+    this.measure = measuring(/** @type {any} */ (new OffscreenCanvas(1, 1).getContext("2d")));
+    this.word = signal("");
+    this.painted = signal(""); // of which head, and by which tiles
+    this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
+    this.frame = 0;
+    this.timer = 0;
+    this.empty = 0; // since when nothing is there
+    /** @type {Part[]} */
+    this.parts = [];
+    this.level = 0;
+    this.ink = inkOf(canvas);
+    this.colours = table(this.ink.isDark);
+  }
+
+  /** Paint in the next frame. */
+  soon() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.paint();
+    });
+  }
+
+  /** Paint after some milliseconds. @param {number} wait */
+  later(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.soon(), wait);
+  }
+
+  /** Light has become dark, or the other way round. */
+  newInk() {
+    const was = this.ink.isDark;
+    this.ink = inkOf(this.canvas);
+    if (was !== this.ink.isDark) this.colours = table(this.ink.isDark);
+    this.hatch = undefined;
+    this.soon();
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
+    this.tiles.close();
+    this.scale.leave(this);
+  }
+
+  get ratio() {
+    return devicePixelRatio || 1;
+  }
+
+  /** @returns {Place} */
+  get place() {
+    return this.placeIn(this.canvas.clientWidth, this.canvas.clientHeight, this.ratio);
+  }
+
+  placeIn(/** @type {number} */ width, /** @type {number} */ height, /** @type {number} */ ratio) {
+    const [, N, M] = this.side.call.value.shape;
+    return placed(this.state.view.value, [N, M], width, height, ratio);
+  }
+
+  paint() {
+    const { canvas, ratio } = this;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    if (!width || !height) return;
+    const place = this.place;
+    const covered = cover(this.tiles, this.side, place, this.state.reduce.value, ratio);
+    this.tiles.want(covered.wanted);
+    if (this._waits(covered.parts)) return;
+    this.parts = covered.parts;
+    this.level = covered.level;
+    this.painted.value = `${this._of} ${covered.parts.map(({ tile }) => tile && tile.id + tile.word).join()}`;
+    const wait = this.scale.tell(this, this._largest(place));
+    if (wait) this.later(wait);
+    const size = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+    this.draw(this.context, place, width, height, ratio);
+    this._tell();
+  }
+
+  /** Whether the picture before stays, because there is nothing yet of the new one. @param {Part[]} parts */
+  _waits(parts) {
+    if (parts.some((part) => part.tile) || this.tiles.failed || !this.parts.length) {
+      this.empty = 0;
+      return false;
+    }
+    this.empty ||= performance.now();
+    const left = PATIENCE - (performance.now() - this.empty);
+    if (left > 0) this.later(left);
+    return left > 0;
+  }
+
+  /** Draw all into a context of some size. @param {Context} context @param {Place} place @param {number} width @param {number} height @param {number} ratio */
+  draw(context, place, width, height, ratio) {
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this.cells(context, place, ratio);
+    const names = gutter(width, height);
+    drawBands(context, place, this.segments, this.ink, this.measure, names);
+    drawMarks(context, place, this.state, this.ink);
+    context.strokeStyle = this.ink.line;
+    context.lineWidth = 1;
+    context.strokeRect(place.left - 0.5, place.top - 0.5, place.wide + 1, place.high + 1);
+    drawLabels(context, this.labels(place, width, height), this.ink, this.measure);
+    this._corner(context, place);
+  }
+
+  /** The cells alone. @param {Context} context @param {Place} place */
+  cells(context, place, /** @type {number} */ ratio) {
+    context.save();
+    context.beginPath();
+    context.rect(place.left, place.top, place.wide, place.high);
+    context.clip();
+    context.fillStyle = this.hatching;
+    context.fillRect(place.left, place.top, place.wide, place.high);
+    context.imageSmoothingEnabled = false;
+    for (const part of this.parts) this._part(context, part, place, ratio);
+    this._sink(context, place);
+    context.restore();
+  }
+
+  /** @returns {Record<Axis, import("../segments/segments.js").Segment[]>} */
+  get segments() {
+    const call = this.side.call.value;
+    const of = (/** @type {Axis} */ axis) => this.state.segments.along(call, axis);
+    return { queries: of("queries"), keys: of("keys") };
+  }
+
+  labels(/** @type {Place} */ place, /** @type {number} */ width, /** @type {number} */ height) {
+    const { cell, held } = this.state;
+    const where = this.side.where.value;
+    const marked = {
+      queries: { chosen: cell.value?.query ?? null, held: held.value.query },
+      keys: { chosen: cell.value?.key ?? null, held: held.value.key },
+    };
+    const { named, kind } = this.side.call.value;
+    const isNamed = named || kind === "cross"; // of one text, queries are named when keys are
+    const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
+      isNamed ? this.tokens.name(where, axis, at) : null;
+    return labelsOf(place, name, marked, this.measure, gutter(width, height));
+  }
+
+  /** The largest weights of blocks in view, without the first key where it is left out. @param {Place} place */
+  _largest(place) {
+    /** @type {number[]} */
+    const found = [];
+    const rows = [place.y, place.y + place.high / place.scale];
+    const columns = [place.x, place.x + place.wide / place.scale];
+    const cut = (/** @type {number[]} */ range, /** @type {number[]} */ seen) =>
+      /** @type {[number, number]} */ ([Math.max(range[0], seen[0]), Math.min(range[1], seen[1])]);
+    for (const part of this.parts) {
+      if (!part.tile) continue;
+      const isFirst = !this.state.sink.value && part.corner[1] === 0;
+      const r = pixels(part, cut(part.rows, rows), 0);
+      const c = pixels(part, cut(part.columns, columns), 1);
+      found.push(...largest(part.tile, r, c, isFirst));
+    }
+    return found;
+  }
+
+  /** One part, its edges on whole pixels of the screen. @param {Context} context @param {Part} part @param {Place} place */
+  _part(context, part, place, /** @type {number} */ ratio) {
+    if (part.isHidden) return;
+    const snap = (/** @type {number} */ value) => Math.round(value * ratio) / ratio;
+    const [x0, x1] = part.columns.map((at) => snap(place.left + (at - place.x) * place.scale));
+    const [y0, y1] = part.rows.map((at) => snap(place.top + (at - place.y) * place.scale));
+    if (!part.tile) {
+      context.fillStyle = this.ink.panel;
+      context.fillRect(x0, y0, x1 - x0, y1 - y0);
+      return;
+    }
+    const image = picture(
+      part.tile,
+      this.colours,
+      this.scale.highest.value,
+      this.state.colours.value,
+    );
+    const [[top, end], [left, right]] = [pixels(part, part.rows, 0), pixels(part, part.columns, 1)];
+    context.drawImage(image, left, top, right - left, end - top, x0, y0, x1 - x0, y1 - y0);
+  }
+
+  /** The first key's column, veiled where it is left out of the scale. @param {Context} context @param {Place} place */
+  _sink(context, place) {
+    const wide = Math.max(3, place.scale, place.scale * 2 ** this.level) - place.x * place.scale;
+    if (this.state.sink.value || wide <= 0) return;
+    context.fillStyle = this.ink.ground;
+    context.globalAlpha = 0.8;
+    context.fillRect(place.left, place.top, wide, place.high);
+    context.globalAlpha = 1;
+  }
+
+  /** What a mask hides: quiet lines, which are no colour of the scale. */
+  get hatching() {
+    if (this.hatch) return this.hatch;
+    const side = Math.max(4, Math.round(5 * this.ratio));
+    const tile = new OffscreenCanvas(side, side);
+    const pen = /** @type {OffscreenCanvasRenderingContext2D} */ (tile.getContext("2d"));
+    pen.fillStyle = this.ink.panel;
+    pen.fillRect(0, 0, side, side);
+    pen.strokeStyle = this.ink.line;
+    pen.lineWidth = this.ratio;
+    pen.beginPath();
+    for (const by of [-side, 0, side]) {
+      pen.moveTo(by - 1, side + 1);
+      pen.lineTo(by + side + 1, -1);
+    }
+    pen.stroke();
+    const made = /** @type {CanvasPattern} */ (this.context.createPattern(tile, "repeat"));
+    made.setTransform(new DOMMatrix().scale(1 / this.ratio));
+    this.hatch = made;
+    return made;
+  }
+
+  /** @param {Context} context @param {Place} place */
+  _corner(context, place) {
+    context.fillStyle = this.ink.quiet;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "right";
+    context.textBaseline = "alphabetic";
+    context.fillText("keys →", place.left - 9, place.top - 36);
+    context.fillText("queries ↓", place.left - 9, place.top - 22);
+  }
+
+  /** What the numbers in view are, in words. */
+  _tell() {
+    const drawn = this.parts.filter((part) => !part.isHidden);
+    const sampled = drawn.find((part) => part.tile && part.tile.done < 1)?.tile ?? null;
+    const words = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.word] : [])));
+    const cells = 2 ** this.level;
+    const kept = drawn.some((part) => !part.tile || part.cell !== cells);
+    const each = cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells}`;
+    const note = drawn.find((part) => part.tile?.note)?.tile?.note;
+    const told = `${said(words, sampled, kept)}${note ? `; ${note}` : ""}`;
+    const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
+    this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
+    const [highest, kind, colours] = [
+      this.scale.highest.value,
+      this.state.colours.value,
+      this.colours,
+    ];
+    const old = this.legend.value;
+    if (old.highest !== highest || old.kind !== kind || old.colours !== colours)
+      this.legend.value = { highest, kind, colours };
+  }
+
+  /** The weight of a cell as far as an exact tile of single cells has it; NaN where hidden. @param {Cell} cell @returns {number | undefined} */
+  valueAt(cell) {
+    const part = this._partAt(cell);
+    if (!part) return undefined;
+    if (part.isHidden) return Number.NaN;
+    return part.cell === 1 && part.tile?.word === "exact" ? shownAt(part, cell) : undefined;
+  }
+
+  /** What the pixel of a cell shows, its word, and of how many cells on each side it is. @param {Cell} cell */
+  pixelAt(cell) {
+    const part = this._partAt(cell);
+    if (!part?.tile) return null;
+    const { word, bounds } = part.tile;
+    return { value: shownAt(part, cell), word, bounds, cells: part.cell };
+  }
+
+  get _of() {
+    return `${this.side.where.value} ${this.side.head.value} ${this.state.reduce.value}`;
+  }
+
+  /** @param {Cell} cell */
+  _partAt(cell) {
+    if (!this.painted.value.startsWith(`${this._of} `)) return undefined; // of the head before
+    return this.parts.find(
+      ({ rows, columns }) =>
+        cell.query >= rows[0] &&
+        cell.query < rows[1] &&
+        cell.key >= columns[0] &&
+        cell.key < columns[1],
+    );
+  }
+
+  /** The cell under a place of the canvas. @returns {Cell | null} */
+  cellAt(/** @type {number} */ x, /** @type {number} */ y) {
+    return cellAt(this.place, x, y);
+  }
+}
+
+/** @param {Part} part @param {Cell} cell */
+function shownAt({ tile, corner, cell: size }, { query, key }) {
+  const [row, column] = [query - corner[0], key - corner[1]].map((at) => Math.floor(at / size));
+  if (!tile || row >= tile.rows || column >= tile.columns) return undefined;
+  return tile.data?.[row * tile.columns + column];
+}
+
+/** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isKept */
+function said(words, sampled, isKept) {
+  if (sampled) {
+    const done = Math.floor(sampled.done * 100);
+    return `sampled; the exact one is ${done} % done`;
+  }
+  if (isKept) return "loading";
+  const others = [...words].filter((word) => word !== "exact");
+  return others.length ? others.join(", ") : "exact";
+}
+
+/** @param {HTMLElement} element @returns {Ink} */
+function inkOf(element) {
+  const look = getComputedStyle(element);
+  const of = (/** @type {string} */ name) => look.getPropertyValue(`--${name}`).trim();
+  return {
+    text: look.color,
+    quiet: of("quiet"),
+    ground: of("ground"),
+    mark: of("mark"),
+    held: of("link"),
+    found: of("found"),
+    line: of("line"),
+    panel: of("panel"),
+    segments: Array.from({ length: COLOURS }, (_, i) => of(`segment-${i}`)),
+    isDark: of("dark") === "1",
+  };
+}

@@ -1,0 +1,146 @@
+// What a canvas is drawn with, written down as SVG: pictures as pictures, text as text.
+
+const safe = (/** @type {string} */ text) =>
+  text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
+
+/** As much of a canvas's context as the map's painter needs. */
+export class SvgPen {
+  /** @param {{line: string, panel: string}} ink of what a mask hides */
+  constructor(ink) {
+    this.out = /** @type {string[]} */ ([]);
+    this.ink = ink;
+    this.stack = /** @type {any[]} */ ([]);
+    this.clips = 0;
+    this.open = 0; // groups of clips that are to be closed by `restore`
+    this.path = "";
+    this.box = [0, 0, 0, 0];
+    this.moves = "";
+    this.fillStyle = /** @type {any} */ ("#000");
+    this.strokeStyle = "#000";
+    this.lineWidth = 1;
+    this.globalAlpha = 1;
+    this.font = "12px sans-serif";
+    this.textAlign = "left";
+    this.textBaseline = "alphabetic";
+    this.imageSmoothingEnabled = false;
+  }
+
+  setTransform() {}
+  clearRect() {}
+
+  save() {
+    this.stack.push({ moves: this.moves, open: this.open });
+    this.open = 0;
+  }
+
+  restore() {
+    this.out.push("</g>".repeat(this.open));
+    Object.assign(this, this.stack.pop());
+  }
+
+  translate(/** @type {number} */ x, /** @type {number} */ y) {
+    this.moves += `translate(${n(x)} ${n(y)}) `;
+  }
+
+  rotate(/** @type {number} */ angle) {
+    this.moves += `rotate(${n((angle * 180) / Math.PI)}) `;
+  }
+
+  beginPath() {
+    this.path = "";
+  }
+
+  /** @param {number} x @param {number} y @param {number} w @param {number} h */
+  rect(x, y, w, h) {
+    this.box = [x, y, w, h];
+  }
+
+  clip() {
+    const [x, y, w, h] = this.box.map(n);
+    const id = `clip${++this.clips}`;
+    this.out.push(
+      `<clipPath id="${id}"><rect x="${x}" y="${y}" width="${w}" height="${h}"/></clipPath><g clip-path="url(#${id})">`,
+    );
+    this.open++;
+  }
+
+  moveTo(/** @type {number} */ x, /** @type {number} */ y) {
+    this.path += `M${n(x)} ${n(y)}`;
+  }
+
+  lineTo(/** @type {number} */ x, /** @type {number} */ y) {
+    this.path += `L${n(x)} ${n(y)}`;
+  }
+
+  /** @param {number} x @param {number} y @param {number} w @param {number} h */
+  roundRect(x, y, w, h) {
+    this.path += `M${n(x)} ${n(y)}h${n(w)}v${n(h)}h${n(-w)}z`;
+  }
+
+  fill() {
+    this._put(`<path d="${this.path}" fill="${this._colour()}"`);
+  }
+
+  /** @param {number} x @param {number} y @param {number} w @param {number} h */
+  fillRect(x, y, w, h) {
+    this._put(
+      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="${this._colour()}"`,
+    );
+  }
+
+  /** @param {number} x @param {number} y @param {number} w @param {number} h */
+  strokeRect(x, y, w, h) {
+    this._put(
+      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`,
+    );
+  }
+
+  fillText(/** @type {string} */ text, /** @type {number} */ x, /** @type {number} */ y) {
+    const anchor =
+      /** @type {Record<string, string>} */ ({ right: "end", center: "middle" })[this.textAlign] ??
+      "start";
+    const size = Number.parseFloat(this.font.match(/[\d.]+px/)?.[0] ?? "12");
+    const down = this.textBaseline === "middle" ? size * 0.35 : 0;
+    const bold = /bold|600/.test(this.font) ? ' font-weight="600"' : "";
+    this._put(
+      `<text x="${n(x)}" y="${n(y + down)}" font-size="${size}"${bold} text-anchor="${anchor}" fill="${this._colour()}"`,
+      `${safe(text)}</text>`,
+    );
+  }
+
+  /** A part of a picture, its pixels as they are. */
+  drawImage(/** @type {any} */ image, /** @type {number[]} */ ...[sx, sy, sw, sh, x, y, w, h]) {
+    const [left, top] = [Math.floor(sx), Math.floor(sy)];
+    const part = document.createElement("canvas");
+    [part.width, part.height] = [
+      Math.max(1, Math.ceil(sx + sw) - left),
+      Math.max(1, Math.ceil(sy + sh) - top),
+    ];
+    part.getContext("2d")?.drawImage(image, -left, -top);
+    const [across, down] = [w / sw, h / sh];
+    this._put(
+      `<image x="${n(x - (sx - left) * across)}" y="${n(y - (sy - top) * down)}" width="${n(part.width * across)}" height="${n(part.height * down)}" preserveAspectRatio="none" image-rendering="pixelated" href="${part.toDataURL()}"`,
+    );
+  }
+
+  _colour() {
+    return typeof this.fillStyle === "string" ? this.fillStyle : "url(#hidden)";
+  }
+
+  _put(/** @type {string} */ start, inner = "") {
+    const moves = this.moves ? ` transform="${this.moves.trim()}"` : "";
+    const alpha = this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : "";
+    this.out.push(`${start}${moves}${alpha}${inner ? `>${inner}` : "/>"}`);
+  }
+
+  /** The whole picture. */
+  text(/** @type {number} */ width, /** @type {number} */ height) {
+    const { panel, line } = this.ink;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif">
+<defs><pattern id="hidden" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" fill="${panel}"/><path d="M-1 6L6 -1" stroke="${line}"/></pattern></defs>
+${this.out.join("\n")}
+</svg>`;
+  }
+}
+
+const n = (/** @type {number} */ value) => String(Math.round(value * 1000) / 1000);

@@ -1,0 +1,140 @@
+// How much each head reads of each segment: asked call after call, the one that is shown first.
+import { computed, effect, signal, untracked } from "../html.js";
+
+/** @import { State } from "../state.js" */
+/** @import { Answer, Source } from "../types.js" */
+
+const AGAIN = 300; // milliseconds until a call that is being computed is asked for again
+
+/** @typedef {Answer} Told */
+
+export class Shares {
+  /** @param {Source} source @param {State} state */
+  constructor(source, state) {
+    this.source = source;
+    this.state = state;
+    this.found = signal(/** @type {Map<number, Told>} */ (new Map())); // by the call's number
+    this.done = signal(1);
+    this.stopped = signal(false);
+    this.mine = new AbortController();
+    /** The text that is shown, with how many tokens it has; "" while it grows, and its shares with it. */
+    this.text = computed(() => {
+      const at = state.at.value.slice(0, 2);
+      return state.growing.value === at[0] ? "" : state.name(at);
+    });
+    this.stopEffect = effect(() => {
+      const wanted = state.pane.value === "segments" && this.text.value !== "";
+      state.segments.asked.value;
+      untracked(() => this._renew(wanted));
+    });
+  }
+
+  /** Ask nothing more. */
+  end() {
+    this.stopEffect();
+    this.mine.abort();
+  }
+
+  /** @param {boolean} wanted */
+  _renew(wanted) {
+    this.mine.abort();
+    this.found.value = new Map();
+    this.stopped.value = false;
+    this.done.value = 1;
+    if (wanted && this.state.segments.any) this._go();
+  }
+
+  /** End the work that is under way; what is there stays. */
+  stop() {
+    this.stopped.value = true;
+    this.mine.abort();
+  }
+
+  /** Go on where it was stopped. */
+  go() {
+    this.stopped.value = false;
+    this._go();
+  }
+
+  async _go() {
+    this.mine = new AbortController();
+    const { signal: end } = this.mine;
+    const { segments } = this.state;
+    const calls = this.state.calls.peek();
+    const at = this.state.at.peek();
+    const order = [at[2], ...calls.keys()].filter((c, i, all) => all.indexOf(c) === i);
+    const left = order.filter((c) => segments.of(calls[c]) && !this.found.peek().has(c));
+    this.done.value = left.length ? 0 : 1;
+    for (const [n, c] of left.entries()) {
+      const call = this.state.name([...at.slice(0, 2), c]);
+      const about = { call, ...segments.of(calls[c])?.words };
+      const found = await this._one(about, end, (share) => {
+        this.done.value = (n + share) / left.length;
+      });
+      if (!found) return;
+      this.found.value = new Map(this.found.peek()).set(c, found);
+      this.done.value = (n + 1) / left.length;
+    }
+  }
+
+  /** The answer about a call once it is whole, or why there is none; null when it is not wanted any more. @param {Record<string, any>} about @param {AbortSignal} end @param {(done: number) => void} tell @returns {Promise<Answer | null>} */
+  async _one(about, end, tell) {
+    try {
+      for (;;) {
+        const found = await this.source.ask("segments", about, end);
+        if (end.aborted) break;
+        if (found.share) return found;
+        if (found.note) return { failed: found.note };
+        tell(found.done ?? 0);
+        await new Promise((soon) => setTimeout(soon, AGAIN));
+        if (end.aborted) break;
+      }
+    } catch (error) {
+      if (!end.aborted) return { failed: String(/** @type {any} */ (error).message ?? error) };
+    }
+    // what nobody waits for is not computed any more
+    this.source.ask("segments", { ...about, stop: 1 }).catch(() => {});
+    return null;
+  }
+}
+
+/** One number of an answer; NaN where no query of the segment may see anything. @param {Told} told @param {"share" | "chance"} name @param {number} h @param {number} a @param {number} b */
+export function of(told, name, h, a, b) {
+  const { data, shape } = told[name];
+  return data[(h * shape[1] + a) * shape[2] + b];
+}
+
+/** The mean over all heads of a call, as if they were one. @param {Told} told @returns {Told} */
+export function overHeads(told) {
+  const mean = (/** @type {string} */ name) => {
+    const { data, shape } = told[name];
+    const size = data.length / shape[0];
+    const found = new Float64Array(size);
+    for (let i = 0; i < size; i++) {
+      let known = 0;
+      for (let h = 0; h < shape[0]; h++) {
+        const one = data[h * size + i];
+        if (Number.isNaN(one)) continue;
+        known++;
+        found[i] += one;
+      }
+      found[i] = known ? found[i] / known : Number.NaN;
+    }
+    return { data: found, shape: [1, ...shape.slice(1)] };
+  };
+  const most = (/** @type {string} */ name) => {
+    const { data, shape } = told[name];
+    const found = new Int32Array(shape[1]);
+    data.forEach((/** @type {number} */ one, /** @type {number} */ i) => {
+      found[i % shape[1]] = Math.max(found[i % shape[1]], one);
+    });
+    return { data: found, shape: [1, shape[1]] };
+  };
+  return /** @type {Told} */ ({
+    ...told,
+    share: mean("share"),
+    chance: mean("chance"),
+    learned: mean("learned"),
+    queries: most("queries"),
+  });
+}

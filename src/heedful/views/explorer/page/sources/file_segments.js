@@ -1,0 +1,93 @@
+// Who reads what in the one file: a table that was put into it, or one that the worker computes.
+
+const STEP = 1 << 22; // weights that are computed in one step
+
+/** @typedef {[number, number][]} Runs */
+
+/**
+ * How much each head of a call reads of each segment, as the server answers it.
+ * @param {any} file what answers the page (file.js) @param {any} call
+ * @param {{keys: string, queries?: string}} given @param {AbortSignal} [signal]
+ */
+export async function sharesOf(file, call, { keys, queries = "" }, signal) {
+  const part = file.parts[`segments ${call.id}`];
+  if (part?.of === `${keys}|${queries}`) return part;
+  const { shape, kind, first } = call.about;
+  const [H, N, M] = shape;
+  const to = withRest(runs(keys), M);
+  const marked = kind === "cross" ? runs(queries) : runs(keys).map((one) => moved(one, first, N));
+  const from = withRest(marked, N);
+  const [A, B] = [from.length, to.length];
+  const held = file.held(call);
+  const sinks = call.part.inputs.sinks;
+  const found = {
+    share: numbers(H, A, B),
+    chance: numbers(H, A, B),
+    learned: numbers(H, A),
+    queries: { data: new Int32Array(H * A), shape: [H, A] },
+  };
+  const size = Math.max(1, Math.floor(STEP / Math.max(1, M)));
+  for (const h of held) {
+    /** @type {Record<"share" | "chance" | "left" | "queries", Float64Array>[]} */
+    const steps = [];
+    for (let row = 0; row < N; row += size) {
+      const rows = [row, Math.min(N, row + size)];
+      steps.push(await file.computed(call, { what: "shares", h, from, to, rows }, signal));
+    }
+    /** @param {"share" | "chance" | "left" | "queries"} name @param {number} i */
+    const sum = (name, i) => steps.reduce((sum, step) => sum + step[name][i], 0);
+    for (let a = 0; a < A; a++) {
+      const n = sum("queries", a);
+      found.queries.data[h * A + a] = n;
+      if (!n) continue;
+      found.learned.data[h * A + a] = sinks ? 1 - sum("left", a) / n : 0;
+      for (let i = a * B; i < (a + 1) * B; i++) {
+        found.share.data[h * A * B + i] = sum("share", i) / n;
+        found.chance.data[h * A * B + i] = sum("chance", i) / n;
+      }
+    }
+  }
+  const sizes = to.map((one) => one.reduce((sum, [a, b]) => sum + b - a, 0));
+  return {
+    word: held.length < H ? `${file.word}, of the ${held.length} heads in this page` : file.word,
+    sinks,
+    ...found,
+    keys: { data: Int32Array.from(sizes), shape: [B] },
+  };
+}
+
+/** NaN: no query of the segment may see anything, or the head is not in the file. */
+const numbers = (/** @type {number[]} */ ...shape) => ({
+  data: new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(Number.NaN),
+  shape,
+});
+
+/** Segments of a question: 0-40,50-60;60-80. @param {string} text @returns {Runs[]} */
+const runs = (text) =>
+  text
+    .split(";")
+    .filter(Boolean)
+    .map((one) =>
+      one.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
+    );
+
+/** Those of the queries that stand at some keys. @param {Runs} of @param {number} first @param {number} N */
+const moved = (of, first, N) =>
+  /** @type {Runs} */ (of.map(([a, b]) => [Math.max(0, a - first), Math.min(N, b - first)])).filter(
+    ([a, b]) => a < b,
+  );
+
+/** With what is in no segment, if there is any. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
+function withRest(segments, size) {
+  const inside = new Uint8Array(size);
+  for (const one of segments) for (const [a, b] of one) inside.fill(1, a, b);
+  /** @type {Runs} */
+  const rest = [];
+  for (let at = 0; at < size; at++) {
+    if (inside[at]) continue;
+    const last = rest.at(-1);
+    if (last?.[1] === at) last[1]++;
+    else rest.push([at, at + 1]);
+  }
+  return rest.length ? [...segments, rest] : segments;
+}
