@@ -30,7 +30,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
 
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     >>> round(memory(gpt2, TrainSettings(batch=12)) / 1e9, 1)
-    16.9
+    4.2
     """
     width, all_parameters = config.width, parameters(config)
     states = STATES * all_parameters / (processes if settings.shard else 1)
