@@ -223,10 +223,7 @@ class Processes:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
-        if not self.is_alone:
-            import torch.distributed as dist
-
-            dist.barrier()
+        self.any(False)
 
     def sums(self, numbers: Sequence[float], device: Any = "cpu") -> list[float]:
         """The sum over all processes of each number, in float64."""

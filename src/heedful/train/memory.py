@@ -97,8 +97,8 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
         raise ArgumentError(
-            f"training {parameters(config):,} parameters with a batch of {settings.batch:,} × "
-            f"{config.context_length:,} tokens, which takes about {in_words(needed)} of memory",
+            f"training that takes about {in_words(needed)} of memory, for {parameters(config):,} "
+            f"parameters and a batch of {settings.batch:,} × {config.context_length:,} tokens",
             expected=f"at most the {in_words(available)} of "
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",
