@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from heedful.torchrun import leave, started
-from heedful.train import PRESETS, Recipe, new_plan, open_training, passes, prepare_run
+from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run, sharding
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
@@ -100,6 +100,6 @@ def main(directory, names, shard):
 if __name__ == "__main__":
     options = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--by-block" in sys.argv:
-        passes.LEAST = 1
+        sharding.LEAST = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
     leave(0)

@@ -72,12 +72,12 @@ class Processes:
 
     @cached_property
     def store(self) -> Any:
-        """torch's store of these processes; after a restart by torchrun it is an empty one."""
+        """torch's store of these processes; what stood there before a restart is not read."""
         import torch.distributed as dist
 
         with _reaching():
             store, _, _ = next(dist.rendezvous("env://", timeout=JOINING))
-        return store
+        return dist.PrefixStore(f"attempt {self.restarts}", store)
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Processes:
         try:
             dist.init_process_group(
                 backend,
-                store=dist.PrefixStore("heedful", self.store),
+                store=self.store,
                 rank=self.rank,
                 world_size=self.size,
                 timeout=timedelta(seconds=timeout),
@@ -223,10 +223,7 @@ class Processes:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
-        if not self.is_alone:
-            import torch.distributed as dist
-
-            dist.barrier()
+        self.any(False)
 
     def sums(self, numbers: Sequence[float], device: Any = "cpu") -> list[float]:
         """The sum over all processes of each number, in float64."""

@@ -29,9 +29,8 @@ from heedful.train import PRESETS, Recipe, Saved, Step, new_plan, open_training,
 from heedful.train import place as places
 from heedful.train.events import Noticed
 from heedful.train.place import owning
-from heedful.train.plan import read_plan
+from heedful.train.plan import change, read_plan
 from heedful.train.run import begin, events, prepare_run, replace
-from heedful.train.text_read import change
 
 LINES = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 160)]
 STEPS = 12

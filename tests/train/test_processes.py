@@ -22,7 +22,6 @@ from heedful.processes import EndedElsewhereError, Processes
 from heedful.torchrun import started
 from heedful.train import PRESETS, muon
 from heedful.train.batches import Which, in_turns
-from heedful.train.masked_words import Gaps, MaskedWords
 from heedful.train.muon import Muon, matrices_of, orthogonal
 from heedful.train.plan import check_shared_out
 from heedful.train.sharding import (
@@ -36,7 +35,7 @@ from heedful.train.sharding import (
     shared_out,
     whole,
 )
-from heedful.train.tasks import NextToken, PaddedPairs, Translating
+from heedful.train.tasks import Gaps, MaskedWords, NextToken, PaddedPairs, Translating
 
 
 def processes(size):

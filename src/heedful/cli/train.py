@@ -168,8 +168,7 @@ def train(
 
 def _of_text(plan: Plan) -> list[str]:
     """A sentence where the text of a run is no longer what it was."""
-    from heedful.train.plan import has_run
-    from heedful.train.text_read import GONE, change
+    from heedful.train.plan import GONE, change, has_run
 
     what = change(plan.sources, plan.include, plan.title, plan.read)
     if what is None:

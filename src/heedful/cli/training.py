@@ -229,7 +229,7 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     """
     from heedful.models import BertConfig
     from heedful.text import PairFile
-    from heedful.train.masked_words import FRAME
+    from heedful.train.tasks import FRAME
 
     tokenizer, tokens, config, _ = prepared
     if isinstance(tokens, PairFile):

@@ -8,13 +8,12 @@ if TYPE_CHECKING:
     from heedful.device import choose_device
     from heedful.train.events import Ended, Event, Saved, Step, Validation
     from heedful.train.loop import Training
-    from heedful.train.masked_words import MaskedWords
     from heedful.train.metrics import Progress, read_metrics
     from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
     from heedful.train.presets import PRESETS, preset
     from heedful.train.run import Prepared, begin, open_training, prepare_run, replace
     from heedful.train.settings import Recipe, TextSettings, TrainSettings, read_toml
-    from heedful.train.tasks import NextToken, Task, Translating
+    from heedful.train.tasks import MaskedWords, NextToken, Task, Translating
 
 __all__ = [
     "NextToken",
@@ -55,12 +54,11 @@ __getattr__, __dir__ = lazily(
         "heedful.device": ["choose_device"],
         "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],
         "heedful.train.loop": ["Training"],
-        "heedful.train.masked_words": ["MaskedWords"],
         "heedful.train.metrics": ["Progress", "read_metrics"],
         "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
         "heedful.train.presets": ["PRESETS", "preset"],
         "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],
         "heedful.train.settings": ["Recipe", "TextSettings", "TrainSettings", "read_toml"],
-        "heedful.train.tasks": ["NextToken", "Task", "Translating"],
+        "heedful.train.tasks": ["MaskedWords", "NextToken", "Task", "Translating"],
     },
 )

@@ -30,7 +30,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
 
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     >>> round(memory(gpt2, TrainSettings(batch=12)) / 1e9, 1)
-    16.9
+    4.2
     """
     width, all_parameters = config.width, parameters(config)
     states = STATES * all_parameters / (processes if settings.shard else 1)
@@ -97,8 +97,8 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
         raise ArgumentError(
-            f"training {parameters(config):,} parameters with a batch of {settings.batch:,} × "
-            f"{config.context_length:,} tokens, which takes about {in_words(needed)} of memory",
+            f"training that takes about {in_words(needed)} of memory, for {parameters(config):,} "
+            f"parameters and a batch of {settings.batch:,} × {config.context_length:,} tokens",
             expected=f"at most the {in_words(available)} of "
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",

@@ -6,17 +6,26 @@ It knows no torch, so that what does not fit is told at once.
 from __future__ import annotations
 
 import dataclasses
+import stat
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.configuration import Configuration
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
-from heedful.text.sources import STANDARD_INPUT
+from heedful.text import (
+    BPETokenizer,
+    FileSource,
+    TokenizerChoice,
+    WordPieceTokenizer,
+    dates,
+    open_source,
+)
+from heedful.text.sources import STANDARD_INPUT, LeftOutWarning
 from heedful.train.compiled import check_compiler
 from heedful.train.logs import check_services
 from heedful.train.memory import check_memory
@@ -29,6 +38,7 @@ from heedful.train.settings import (
     TrainSettings,
 )
 
+GONE = "{} is no longer there"
 WRITTEN = ("sources", "include", "title", "preset", "read", "launch")
 
 
@@ -47,7 +57,7 @@ class Plan(NamedTuple):
     title: str
     preset: str
     recipe: Recipe
-    read: dict[str, Any] | None = None
+    read: dict[str, int] | None = None
     launch: str | None = None
 
     def write(self, run: str | None = None) -> None:
@@ -254,3 +264,35 @@ def _is_below(path: Path, folder: Path) -> bool:
 def absolute(name: str) -> str:
     """A path that still holds when the run is continued from another folder."""
     return name if name == STANDARD_INPUT else str(Path(name).absolute())
+
+
+def files_read(sources: tuple[str, ...], include: str) -> dict[str, int] | None:
+    """How many files a text has, their bytes, and the time of the newest, in nanoseconds.
+
+    None where it has none, or one of them is a pipe.
+
+    Raises:
+        TextError: a file is not there.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)  # reported when the run was planned
+        source = open_source(sources, include)
+    if not isinstance(source, FileSource) or source.once:
+        return None
+    states = [Path(path).stat() for path in source.paths]
+    if not all(stat.S_ISREG(state.st_mode) for state in states):
+        return None
+    newest = max(state.st_mtime_ns for state in states)
+    return {"files": len(states), "bytes": sum(s.st_size for s in states), "newest": newest}
+
+
+def change(
+    sources: tuple[str, ...], include: str, title: str, before: dict[str, int] | None
+) -> str | None:
+    """How a text differs from what it was, which `files_read` gave; None where it does not."""
+    try:
+        now = files_read(sources, include) if before else None
+    except (TextError, OSError):
+        return GONE.format(title)
+    is_same = now is None or now == before
+    return None if is_same else f"{title} has another size or time than when it was read"

@@ -45,13 +45,11 @@ from heedful.train.checkpoint import check_of_run
 from heedful.train.events import Ended, Event, Noticed, Saved
 from heedful.train.logs import Logs
 from heedful.train.loop import Training
-from heedful.train.masked_words import MaskedWords
 from heedful.train.memory import check_memory
 from heedful.train.paths import TOKENS
 from heedful.train.place import FRESH, check_own_files, has_something, take_place
-from heedful.train.plan import Plan, check_free, choice_of, has_run
-from heedful.train.tasks import NextToken, Translating
-from heedful.train.text_read import files_read
+from heedful.train.plan import Plan, check_free, choice_of, files_read, has_run
+from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 
 MODELS: dict[type, Callable[[Any], Any]] = {

@@ -1,53 +1,65 @@
-"""What a model is trained on: text to continue, or pairs to turn one side into the other.
+"""What a model is trained on: text to continue, its hidden words, or pairs of texts.
 
-The third, a text's hidden words, is in `masked_words`. A task draws batches, each a function of a
-key, reads a whole split, and knows the loss.
+A task draws batches, each a function of a key, reads a whole split, and knows the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import TextError
-from heedful.models import loss
+from heedful.errors import ArgumentError, TextError
+from heedful.models import Bert, loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, Which, draw, every_window, shuffled
+from heedful.train.batches import ALL, Which, draw, every_window, shuffled, starts
+
+# Of BERT (Devlin et al. 2018), whose share of gaps these are
+ASKED = 0.15  # the share of a text's tokens that are asked for
+MASKED, SWAPPED = 0.8, 0.1  # of these become [MASK], and another word; the others stay
+# The share of batches whose texts are shorter than the context. The paper's tenth is enough for
+# its million steps; whoever trains for a thousand, and then asks about a sentence, needs more.
+SHORT = 0.5
+FRAME = 2  # [CLS] and [SEP]
 
 
-class Task(Protocol):
-    """What the training loop asks of a task; a batch is a NamedTuple of tensors, on the CPU.
+class Task(ABC):
+    """What a model is trained on; a batch is a NamedTuple of tensors, on the CPU.
 
-    `train` and `validation` are its data, split.
+    `train` and `validation` are its data, split; `context_length` is N.
     """
 
     train: Any
     validation: Any
     context_length: int
 
+    @abstractmethod
     def draw(self, batch: int, which: Which, rows: slice = ALL) -> Any:
-        """A batch of `batch` sequences of the training split, which it is; or rows of it, in the
-        order they have there.
-        """
+        """A batch of `batch` sequences of the training split, or rows of it, in their order."""
 
     def share(self, batch: int, which: Which, rows: slice) -> float:
-        """What share of the targets of that batch is in those rows."""
+        """The share of the targets of that batch in those rows."""
+        return len(range(batch)[rows]) / batch
 
+    @abstractmethod
     def every(self, data: Any, batch: int) -> Iterator[Any]:
         """All of some data, in order, in batches."""
 
+    @abstractmethod
     def asked(self, batch: Any) -> Tensor:
-        """The ids of the tokens that a batch asks for, (T,); its loss is the mean over them."""
+        """The ids that a batch asks for, (T,); its loss is the mean over them."""
 
     def targets(self, batch: Any) -> int:
-        """How many they are."""
+        """T, how many they are."""
+        return len(self.asked(batch))
 
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
-        """Mean cross-entropy, in nats per token, of the batch's targets."""
+        """Mean cross-entropy of the batch's targets, in nats per token."""
 
 
 class Windows(NamedTuple):
@@ -57,7 +69,7 @@ class Windows(NamedTuple):
     targets: Tensor
 
 
-class NextToken:
+class NextToken(Task):
     """The next token of a text.
 
     Args:
@@ -76,10 +88,6 @@ class NextToken:
         """Windows of the text."""
         return Windows(*draw(self.train, self.context_length, batch, which, rows))
 
-    def share(self, batch: int, which: Which, rows: slice) -> float:
-        """As many targets in each window."""
-        return len(range(batch)[rows]) / batch
-
     def every(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Windows that do not overlap, so the first tokens of each have little to go by."""
         return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
@@ -88,13 +96,115 @@ class NextToken:
         """All of a window's tokens."""
         return batch.targets.flatten()
 
-    def targets(self, batch: Windows) -> int:
-        """How many they are."""
-        return batch.targets.numel()
-
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
         """Of each token after those before it."""
         return loss(model(batch.inputs).logits, batch.targets, smoothing)
+
+
+class Gaps(NamedTuple):
+    """Framed texts (B, N) with some tokens hidden.
+
+    `places` (B, N) is True where a token is asked for, `words` (K,) are those tokens, in order.
+    """
+
+    ids: Tensor
+    places: Tensor
+    words: Tensor
+
+
+class MaskedWords(Task):
+    """The hidden tokens of a text, guessed from both sides.
+
+    Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 1. Their task 2, whether a text
+    follows another, is left out, as in Liu et al. 2019 (arXiv:1907.11692).
+
+    Args:
+        train, validation: ids (T,), memory maps.
+        context_length: N, tokens of a part of the text with its frame.
+        special: the ids of `cls`, `sep` and `mask`, and others that are no words.
+        vocabulary: V, the tokens that there are.
+
+    Raises:
+        ArgumentError: a context without room for a token in its frame.
+        TextError: fewer tokens than one context.
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        validation: np.ndarray,
+        context_length: int,
+        special: Mapping[str, int],
+        vocabulary: int,
+    ) -> None:
+        if context_length <= FRAME:
+            raise ArgumentError(
+                f"a context of {context_length:,}",
+                expected=f"more than {FRAME}",
+                cause="[CLS] and [SEP] stand around each part of a text",
+            )
+        check_length(train, validation, context_length)
+        self.train, self.validation, self.context_length = train, validation, context_length
+        self.special, self.length = special, context_length - FRAME
+        self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
+
+    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Gaps:
+        """Parts of the text, with random gaps; as long as each other, mostly the longest."""
+        random = which.random()
+        is_short = random.random() < SHORT
+        length = int(random.integers(1, self.length + 1)) if is_short else self.length
+        least = length if which.first is None else self.length  # a pass is cut in one way
+        firsts = starts(which, batch, len(self.train), least, random)
+        texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
+        return self._with_gaps(texts, random.random((batch, 3, length))[rows])
+
+    def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
+        """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
+        random = np.random.default_rng(0)
+        for start in range(0, len(data), batch * self.length):
+            part = data[start : start + batch * self.length]
+            whole = len(part) // self.length * self.length
+            if whole:
+                texts = part[:whole].reshape(-1, self.length)
+                yield self._with_gaps(texts, random.random((len(texts), 3, self.length)))
+            if whole < len(part):
+                yield self._with_gaps(part[None, whole:], random.random((1, 3, len(part) - whole)))
+
+    def asked(self, batch: Gaps) -> Tensor:
+        """The tokens behind the gaps."""
+        return batch.words
+
+    def loss(self, model: nn.Module, batch: Gaps, smoothing: float) -> Tensor:
+        """Of the tokens that are asked for, given all the others."""
+        bert = cast(Bert, model)
+        states = bert.hidden_states(batch.ids)
+        # the head is computed for the gaps alone: it is as wide as the vocabulary
+        logits = bert.head(states[-1][batch.places])  # type: ignore[misc]
+        return loss(logits, batch.words, smoothing)
+
+    def _with_gaps(self, texts: np.ndarray, drawn: np.ndarray) -> Gaps:
+        """The same number of gaps in each text (B, n), one at least; framed, (B, n + 2).
+
+        What is drawn for a text stands together, (B, 3, n), so that its gaps are the same in any
+        batch.
+        """
+        size = texts.shape[1]
+        asked = max(1, round(ASKED * size))
+        order, fate, other = drawn.swapaxes(0, 1)
+        places = order.argsort(1) < asked
+        others = self.words[(other * len(self.words)).astype(np.int64)]
+        shown = np.full((len(texts), size + FRAME), self.special["sep"])
+        shown[:, 0] = self.special["cls"]
+        shown[:, 1:-1] = np.select(
+            [~places, fate < MASKED, fate < MASKED + SWAPPED],
+            [texts, self.special["mask"], others],
+            texts,
+        )
+        return Gaps(
+            torch.from_numpy(shown),
+            torch.from_numpy(np.pad(places, ((0, 0), (1, 1)))),
+            torch.from_numpy(texts[places].astype(np.int64)),
+        )
 
 
 class PaddedPairs(NamedTuple):
@@ -110,7 +220,7 @@ class PaddedPairs(NamedTuple):
     target_keep: Tensor
 
 
-class Translating:
+class Translating(Task):
     """Each target, token after token, from its source.
 
     Args:
@@ -130,12 +240,8 @@ class Translating:
                 cause="a file that is too short",
                 remedy="give more pairs, or --validation 0",
             )
-        self.train, self.validation, self.context_length, self.begin = (
-            train,
-            validation,
-            context_length,
-            begin,
-        )
+        self.train, self.validation = train, validation
+        self.context_length, self.begin = context_length, begin
 
     def draw(self, batch: int, which: Which, rows: slice = ALL) -> PaddedPairs:
         """Some of the pairs."""
@@ -161,19 +267,10 @@ class Translating:
         """All tokens of the targets, their ends with them."""
         return batch.targets[batch.target_keep]
 
-    def targets(self, batch: PaddedPairs) -> int:
-        """How many they are."""
-        return int(batch.target_keep.sum())
-
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
         """Of each token of a target after the source and those before it; not of padding."""
-        output = model(
-            batch.source,
-            batch.inputs,
-            source_keep=batch.source_keep,
-            target_keep=batch.target_keep,
-        )
         keep = batch.target_keep
+        output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)
 
     def _padded(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> PaddedPairs:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from heedful.models import GPT, Bert
     from heedful.recording import Call, Recording
-    from heedful.train.passes import Passes
     from heedful.train.settings import TrainSettings
+    from heedful.train.sharding import Passes
 
 NAMES = re.compile(r"step-(\d+)\.safetensors")
 SCORES = ("entropy", "previous", "induction", "sink")
