@@ -204,9 +204,9 @@ def plot(
         figures |= _of_text(calls, kinds, only_these, look)
         tell_of_fonts(_texts(calls))
     if "positions" in kinds:
-        from heedful.opened import positions_of
+        from heedful.opened import open_ours
 
-        figures["positions"] = positions_figure(positions_of(source, **model), title)
+        figures["positions"] = positions_figure(open_ours(source, **model).positions, title)
     for kind, figure in figures.items():
         click.echo(_saved(figure, places.of(kind)))
     if "loss" in kinds:
