@@ -87,14 +87,6 @@ def test_padding_in_the_memory_changes_nothing():
     torch.testing.assert_close(layer(words[1:], memory[1:, :3]), before[1:], atol=1e-6, rtol=1e-5)
 
 
-def test_dropout_is_for_training_alone():
-    layer = CrossAttention(8, 5, heads=2, dropout=0.5)
-    words, memory = torch.randn(3, 4, 8), torch.randn(3, 7, 5)
-    assert not torch.equal(layer(words, memory), layer(words, memory))
-    layer.eval()
-    assert torch.equal(layer(words, memory), layer(words, memory))
-
-
 def test_gradients():
     layer = CrossAttention(4, 3, heads=2).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)

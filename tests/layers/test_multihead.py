@@ -3,7 +3,13 @@ import torch
 from torch import nn
 
 from heedful.errors import ArgumentError
-from heedful.layers import KeyValueCache, MultiHeadAttention
+from heedful.layers import (
+    CausalAttention,
+    CrossAttention,
+    KeyValueCache,
+    MultiHeadAttention,
+    StackedHeads,
+)
 from heedful.ops.masks import Padding, Window
 from heedful.ops.positions import rotary
 
@@ -83,12 +89,26 @@ def test_a_full_cache_says_so():
         cache[0].append(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
 
 
-def test_dropout_is_for_training_only():
-    layer = MultiHeadAttention(12, 3, dropout=0.5)
-    x = torch.randn(2, 6, 12)
-    assert not torch.equal(layer(x), layer(x))
+STACKED = StackedHeads(12, 3, dropout=0.5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        CausalAttention(12, dropout=0.5),
+        CrossAttention(12, heads=2, dropout=0.5),
+        MultiHeadAttention(12, 3, dropout=0.5),
+        STACKED,
+        STACKED.to_product(),
+        StackedHeads.from_product(STACKED.to_product()),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_dropout_is_for_training_only(layer):
+    inputs = [torch.randn(2, 6, 12)] * (2 if isinstance(layer, CrossAttention) else 1)
+    assert not torch.equal(layer(*inputs), layer(*inputs))
     layer.eval()
-    assert torch.equal(layer(x), layer(x))
+    assert torch.equal(layer(*inputs), layer(*inputs))
 
 
 @pytest.mark.parametrize(

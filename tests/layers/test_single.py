@@ -127,14 +127,6 @@ def test_every_layer_attends_through_the_one_door(layer, calls):
     assert len(heard) == calls
 
 
-def test_dropout_is_for_training_alone():
-    layer = CausalAttention(6, dropout=0.5)
-    x = torch.randn(9, 6)
-    assert not torch.equal(layer(x), layer(x))
-    layer.eval()
-    assert torch.equal(layer(x), layer(x))
-
-
 def test_no_token_sees_a_later_one():
     layer, x = CausalAttention(6, 4), torch.randn(9, 6)
     before = layer(x)
@@ -152,11 +144,7 @@ def test_what_does_not_fit_is_one_line(as_a_user):
     for widths in [(0,), (5, 0), (5, -1)]:
         with pytest.raises(ArgumentError, match="at least 1 of each"):
             SelfAttention(*widths)
+    with pytest.raises(ArgumentError, match=r"dropout=1\.5; expected a probability"):
+        SelfAttention(4, dropout=1.5)
     with pytest.raises(ArgumentError, match=r"widths 5 and 3.*project_back=True"):
         SelfAttention(5, 3, residual=True)
-
-
-@pytest.mark.parametrize("make", [SelfAttention, CausalAttention])
-def test_a_dropout_that_is_no_probability_is_refused_when_the_layer_is_made(make):
-    with pytest.raises(ArgumentError, match=r"dropout=1\.5; expected a probability"):
-        make(4, dropout=1.5)

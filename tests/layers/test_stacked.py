@@ -78,15 +78,6 @@ def test_what_the_plain_form_has_not_is_refused(options):
         StackedHeads.from_product(MultiHeadAttention(12, 4, **options))
 
 
-def test_dropout_is_for_training_alone():
-    first = StackedHeads(12, 3, dropout=0.5)
-    x = torch.randn(2, 5, 12)
-    for layer in (first, first.to_product(), StackedHeads.from_product(first.to_product())):
-        assert not torch.equal(layer(x), layer(x))
-        layer.eval()
-        assert torch.equal(layer(x), layer(x))
-
-
 def test_what_does_not_fit_is_one_line(as_a_user):
     with pytest.raises(ArgumentError, match="divides the width"):
         StackedHeads(10, 3)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import heedful
 from heedful.cli.main import run
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
 from heedful.models.huggingface.parameter_names import GPT2, Names, same
@@ -158,21 +158,6 @@ def test_greedy_tokens_are_those_of_transformers(cache, lively):
     assert len(set(expected.tolist())) > 9  # the numbers decide, not one token that always wins
 
 
-def test_greedy_tokens_of_the_deepest_size(tmp_path):
-    layers, heads = SIZES["xl"]
-    sizes = {"n_layer": layers, "n_head": heads, "n_embd": 2 * heads}
-    theirs = gpt2(deviation=0.4, tie_word_embeddings=False, **sizes)
-    with torch.no_grad():
-        theirs.transformer.wpe.weight.mul_(4)
-    theirs.save_pretrained(tmp_path)
-    ids = torch.randint(VOCABULARY, (1, 7))
-    expected = theirs.generate(ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, 7:]
-    sampling = Sampling(temperature=0.0)
-    greedy = generate(load_model(tmp_path), ids[0].tolist(), tokens=64, sampling=sampling)
-    assert torch.cat(list(greedy)).tolist() == expected.tolist()
-    assert len(set(expected.tolist())) > 1
-
-
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
@@ -230,14 +215,6 @@ def test_padding_between_takes_no_position(saved):
         close(after[1:], model(ids[1:, keep[1]]).logits[:, 3:])
 
 
-def test_a_keep_that_does_not_cover_the_tokens_is_refused(saved):
-    model = load_model(saved[1])
-    ids = torch.zeros(2, 5, dtype=torch.long)
-    for keep in (torch.ones(2, 4, dtype=torch.bool), torch.ones(2, 5)):
-        with pytest.raises(ArgumentError, match="keep"):
-            model(ids, keep=keep)
-
-
 def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     theirs = gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     theirs.save_pretrained(tmp_path)
@@ -273,7 +250,7 @@ def test_a_checkpoint_of_mixed_types_gets_the_wider(spoiled):
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("entry", ["released", "crc32", "tokenizer_crc32", "run"])
+@pytest.mark.parametrize("entry", ["crc32", "run"])
 def test_entries_that_look_like_a_checksum_of_ours_are_not_compared(entry, tmp_path):
     gpt2(vocab_size=256).save_pretrained(tmp_path)
     wanted = load_model(tmp_path)
@@ -311,17 +288,14 @@ def test_shards(saved, sharded):
         assert torch.equal(parameter, parameters_of(parts)[name])
 
 
-def test_a_missing_shard_is_named(sharded):
-    lost = sorted(sharded.glob("*.safetensors"))[1]
-    lost.unlink()
-    with pytest.raises(RunError, match=lost.name):
-        load_model(sharded)
-
-
-def test_a_truncated_shard_is_named(sharded):
-    cut = sorted(sharded.glob("*.safetensors"))[1]
-    cut.write_bytes(cut.read_bytes()[:-100])
-    with pytest.raises(RunError, match=rf"{cut.name}.*damaged or truncated"):
+@pytest.mark.parametrize("left", [None, -100], ids=["missing", "truncated"])
+def test_a_shard_that_is_not_whole_is_named(left, sharded):
+    shard = sorted(sharded.glob("*.safetensors"))[1]
+    content = shard.read_bytes()[:left]
+    shard.unlink()
+    if left:
+        shard.write_bytes(content)
+    with pytest.raises(RunError, match=shard.name):
         load_model(sharded)
 
 
@@ -469,11 +443,6 @@ def test_a_directory_that_is_no_checkpoint(saved, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(RunError, match="damaged or truncated"):
         load_model(tmp_path)
-
-
-def test_a_prompt_beyond_the_context_is_one_clear_line(saved):
-    with pytest.raises(ArgumentError, match=r"81 tokens; expected at most .* 80"):
-        load_model(saved[1])(torch.zeros(1, 81, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", sorted({n.split(".N.")[0] for n in GPT2.table}))

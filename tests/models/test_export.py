@@ -131,17 +131,6 @@ def test_a_ungated_feed_forward_layer_is_a_gate_that_equals_its_projection(dtype
         assert torch.equal(mine.feed.enter.weight, his.mlp.up_proj.weight)
 
 
-def test_settings_that_nobody_has_are_all_named(tmp_path):
-    odd = {"bias": True, "positions": "learned", "activation": "relu", "logit_bias": True,
-           "kv_heads": 2}  # fmt: skip
-    model = GPT(GPTConfig(vocabulary=7, width=8, heads=4, layers=1, **odd))
-    with pytest.raises(ArgumentError, match="nearest is") as caught:
-        export_model(model, tmp_path / "out")
-    assert "logit_bias = True" in str(caught.value)
-    assert "norm_order" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("kind", "changes", "wrong"),
     [

@@ -33,13 +33,11 @@ def read_only(array):
     "form",
     [
         np.ascontiguousarray,
-        read_only,
         np.asfortranarray,
         lambda array: np.concatenate([array, array], -1)[..., ::2],
-        lambda array: np.broadcast_to(array[:1], array.shape),
         lambda array: array[:0],
     ],
-    ids=["plain", "read-only", "Fortran's order", "every second", "broadcast", "empty"],
+    ids=["plain", "Fortran's order", "every second", "empty"],
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
@@ -56,21 +54,16 @@ def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
         lambda array: array[::-1, ..., ::-1],
         lambda array: array.astype(array.dtype.newbyteorder(">")),
         lambda array: array.astype([("number", array.dtype), ("byte", "u1")])["number"],
+        lambda array: np.broadcast_to(array[:1], array.shape),
+        read_only,
     ],
-    ids=["reversed", "big-endian", "a field of records"],
+    ids=["reversed", "big-endian", "a field of records", "broadcast", "read-only"],
 )
 def test_what_torch_cannot_read_is_copied(form):
     query, key = form(QUERY), form(KEY)
     expected = heedful.attention(np.ascontiguousarray(query).astype("=f8"), key, key)
     np.testing.assert_array_equal(heedful.attention(query, key, key), expected)
     np.testing.assert_array_equal(seen(query, key, key)[1], key)
-
-
-def test_a_read_only_array_lives_as_long_as_its_tensor():
-    tensor = seen(*[read_only(np.full(100_000, 3.0))] * 3)[0]
-    other = np.full(100_000, 5.0)  # would take the memory, had it been let go
-    assert (tensor == 3.0).all()
-    assert other[0] == 5.0
 
 
 def test_arguments_are_not_changed():

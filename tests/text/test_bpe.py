@@ -27,11 +27,6 @@ def test_ids_are_those_of_hugging_face(text):
     assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
 
 
-def test_ids_of_a_whole_book_are_those_of_hugging_face():
-    text = python_reference()
-    assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
-
-
 def test_both_libraries_split_each_character_alike():
     """A pair of `a`, `1` or `!` with the first byte of a character is joined in one word only."""
     chars = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]

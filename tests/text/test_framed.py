@@ -149,6 +149,13 @@ def test_how_much_is_kept_of_each(lengths, room):
         assert min(lengths) in found or abs(found[0] - found[1]) <= 1
 
 
+def test_the_spans_of_a_pair_whose_first_text_is_one_token(pair, words):
+    for tokenizer in (pair[1], words[1]):
+        found = tokenizer.framed_spans("a", "a")
+        assert [span for span in found if span] == [(0, 0, 1), (1, 0, 1)]
+        assert len(found) == len(tokenizer.inputs("a", "a").ids)
+
+
 def test_what_cannot_be(pair):
     with pytest.raises(ArgumentError, match="room for 1 tokens beside the frame"):
         pair[1].inputs("Paris", "Madrid", most=5)

@@ -66,16 +66,6 @@ def test_progress_counts_the_bytes(choice, tmp_path):
     assert seen[-1] == (size, size)
 
 
-def test_no_link_beside_the_file_is_followed(choice, tmp_path, monkeypatch):
-    """At the temporary names that could be told before."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    names = [".t.npy.part", ".t.npy.part.ids", ".t.npy.ids", ".t.npy.text"]
-    for name in names:
-        (tmp_path / name).symlink_to(tmp_path / "other")
-    prepare(open_source(["-"]), choice, tmp_path / "t.npy")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "t.npy"])
-
-
 def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
     out = tmp_path / "out"
     prepare(StringSource("what was there"), TokenizerChoice("characters"), out / "t.npy")
@@ -100,12 +90,6 @@ def test_a_full_disk_leaves_what_was_there(choice, tmp_path, monkeypatch):
         prepare(StringSource(TEXT), choice, tmp_path / "t.npy")
     assert (tmp_path / "t.npy").read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SaveError, match="cannot write"):
-        prepare(StringSource(TEXT), TokenizerChoice("characters"), tmp_path / "file" / "t.npy")
 
 
 def test_more_than_65536_rows_take_four_bytes(tmp_path):

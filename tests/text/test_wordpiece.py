@@ -173,14 +173,6 @@ def test_what_was_learned_is_used():
     assert tokenizer.token_bytes(4) == b"[MASK]"
 
 
-def test_a_text_can_come_in_an_iterator_of_pieces():
-    pieces = ["red green ", "blue", " red"]
-    once = WordPieceTokenizer.train(iter(pieces), 99)
-    assert once.encode("red green blue") == WordPieceTokenizer.train(pieces, 99).encode(
-        "red green blue"
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

@@ -227,7 +227,7 @@ def _of_model(
     with cuts_told():
         if isinstance(opened, OpenedSeq2Seq):
             rows = opened.rows(text, second, target=target, cut=cut)
-            return explain_seq2seq(opened.model, *rows, pieces=opened.names, **where)
+            return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **where)
         (ids,), more, _ = opened.read(text, second, cut=cut)
     if isinstance(opened, OpenedBert):
         where |= {"mask": opened.tokenizer.special.get("mask"), **more}

@@ -16,7 +16,6 @@ from heedful.cli.options import (
     check_model,
     check_model_verified,
     check_no_text,
-    fetching,
     file_option,
     is_recording,
     opening_options,
@@ -191,11 +190,9 @@ def plot(
         figures |= _of_text(calls, kinds, only_these, look)
         tell_of_fonts(_texts(calls))
     if "positions" in kinds:
-        from heedful.opened import positions_of
+        from heedful.opened import open_ours
 
-        checkpoint = opening["checkpoint"]
-        table = positions_of(source, checkpoint=checkpoint, **fetching(opening))
-        figures["positions"] = positions_figure(table, title)
+        figures["positions"] = positions_figure(open_ours(source, **opening).positions, title)
     for kind, figure in figures.items():
         click.echo(_saved(figure, places.of(kind)))
     if "loss" in kinds:

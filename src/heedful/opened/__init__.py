@@ -5,7 +5,7 @@ from heedful.opened.cutting import CutWarning
 from heedful.opened.gpt import OpenedGPT
 from heedful.opened.many_texts import LeftOut, OverTexts, over_texts
 from heedful.opened.marks import Marked, Part
-from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours, positions_of
+from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours
 from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.seq2seq import OpenedSeq2Seq
@@ -38,6 +38,5 @@ __all__ = [
     "open_model",
     "open_ours",
     "over_texts",
-    "positions_of",
     "shares",
 ]

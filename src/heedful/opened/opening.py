@@ -13,7 +13,7 @@ from heedful.models import GPT, Seq2Seq, load_model, model_directory
 from heedful.models.huggingface.checkpoints import foreign_name, is_checkpoint
 from heedful.opened.bert import OpenedBert
 from heedful.opened.gpt import OpenedGPT
-from heedful.opened.ours import SOME, OpenedOurs, Positions
+from heedful.opened.ours import SOME, OpenedOurs
 from heedful.opened.protocol import Opened
 from heedful.opened.seq2seq import OpenedSeq2Seq
 from heedful.opened.transformers_model import open_transformers
@@ -150,31 +150,6 @@ def open_as(
             remedy=remedy or opened.purpose,
         )
     return opened
-
-
-def positions_of(
-    path_or_name: str | Path,
-    *,
-    checkpoint: str = "best",
-    revision: str | None = None,
-    allow_pickle: bool = False,
-) -> Positions:
-    """How a model of heedful knows where a token stands; no tokenizer is needed for that.
-
-    Raises:
-        RunError: as `open_ours`.
-    """
-    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
-    architecture = foreign_name(directory)
-    if architecture is not None:
-        raise RunError(
-            f"{path_or_name} holds a model of the architecture {architecture}",
-            expected=SOME,
-            cause="where others keep their positions is not known here",
-        )
-    model: Any = load_model(directory, checkpoint=checkpoint, allow_pickle=allow_pickle)
-    kinds: dict[type, Any] = {Seq2Seq: OpenedSeq2Seq, GPT: OpenedGPT}
-    return kinds.get(type(model), OpenedBert)(model, None, directory).positions
 
 
 def _open_ours(

@@ -158,14 +158,18 @@ class Opened(ABC):
             self.run(given)
         if verify:
             recording.verify(self.model, given.named(self.model), progress=progress)
+        self.check_attends(recording)
+        recording.tokens = [given.tokens]
+        target = self.target_tokens(given)
+        if target is not None:
+            recording.target_tokens = [target]
+        return recording
+
+    def check_attends(self, recording: Recording) -> None:
+        """Refuse a recording without a call; `RunError`."""
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",
                 expected="a model that attends, in a form that a door of the recorder sees",
                 remedy="`heedful record` and `heedful heads` have nothing to show of it",
             )
-        recording.tokens = [given.tokens]
-        target = self.target_tokens(given)
-        if target is not None:
-            recording.target_tokens = [target]
-        return recording

@@ -105,10 +105,6 @@ class OpenedSeq2Seq(OpenedOurs):
             )
         return self._rows(source, written)
 
-    def names(self, ids: Iterable[int]) -> list[str]:
-        """As `pieces`."""
-        return self.pieces(ids)
-
     def steps(self, text: str, second: str | None = None, *, cut: bool = False) -> Reading:
         """How the tokens of a text's translation look at it, each while it is written.
 

@@ -146,12 +146,15 @@ class OpenedTransformers(Opened):
         config: Any = self.model.config
         if not config.is_encoder_decoder:
             return {}
-        model: Any = self.model
-        ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=LONGEST)
-        end = model.generation_config.eos_token_id
-        ends = end if isinstance(end, list) else [end]
-        last = ids.shape[1] > 1 and int(ids[0, -1]) in ends
-        return {"decoder_input_ids": ids[:, :-1] if last else ids}
+        return {"decoder_input_ids": written(self.model, inputs)}
+
+
+def written(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """What a model writes for its inputs, greedily, (1, N), without the end."""
+    ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=LONGEST)
+    end = model.generation_config.eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in ends else ids
 
 
 def open_transformers(

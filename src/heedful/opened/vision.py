@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError
 from heedful.opened.protocol import Pass
 from heedful.opened.transformers_model import (
-    LONGEST,
     OpenedTransformers,
     from_files,
     library_for,
     read_model,
     read_tokenizer,
     telling,
+    written,
 )
 from heedful.recorder import record
 from heedful.recording import Recording
@@ -110,11 +110,7 @@ class OpenedVision(OpenedTransformers):
                 called(**inputs)
         if verify:
             recording.verify(self.model, inputs, progress=progress)
-        if not len(recording):
-            raise RunError(
-                f"no attention in a {type(self.model).__name__}",
-                expected="a model that attends, in a form that a door of the recorder sees",
-            )
+        self.check_attends(recording)
         try:
             recording.set_images([self._shown(seen)], processor=self.processor)
         except ArgumentError as error:
@@ -152,8 +148,8 @@ class OpenedVision(OpenedTransformers):
         """What of the model is called, and with what."""
         model: Any = self.model
         if "decoder_input_ids" in _arguments(model):
-            written = self._written(seen) if text is None else self._told(text, cut)
-            return model, seen | {"decoder_input_ids": written}
+            ids = written(model, seen) if text is None else self._told(text, cut)
+            return model, seen | {"decoder_input_ids": ids}
         if text is not None:
             known = _arguments(model)
             read = self._inputs(text, None, cut)
@@ -162,15 +158,7 @@ class OpenedVision(OpenedTransformers):
             return model, seen
         if hasattr(model, "get_image_features"):  # CLIP and its like: the side that looks
             return model.get_image_features, seen
-        return model, seen | {"input_ids": self._written(seen)}
-
-    def _written(self, seen: dict[str, Tensor]) -> Tensor:
-        """What the model writes of an image, greedily, without the end: as its decoder reads it."""
-        model: Any = self.model
-        ids = model.generate(**seen, do_sample=False, num_beams=1, max_new_tokens=LONGEST)
-        end = model.generation_config.eos_token_id
-        ends = end if isinstance(end, list) else [end]
-        return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in ends else ids
+        return model, seen | {"input_ids": written(model, seen)}
 
     def _told(self, text: str, cut: bool) -> Tensor:
         """The ids of a text as a decoder reads them that has been told to write it."""

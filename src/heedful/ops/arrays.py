@@ -1,7 +1,7 @@
 """NumPy arrays in, NumPy arrays out: the same functions, for those who write NumPy.
 
-An array and its tensor share their memory. Only what torch cannot read as it is, a reversed axis
-or the other byte order, is copied.
+An array and its tensor share their memory. Only what torch cannot read as it is (a reversed axis,
+the other byte order, an array that is read-only) is copied.
 """
 
 from __future__ import annotations
@@ -114,18 +114,8 @@ def _tensor(name: str, given: Any, *types: type[np.generic]) -> Tensor:
     _check_kind(name, given)
     _check_type(name, given, types)
     array = given.astype(given.dtype.newbyteorder("="), copy=False)
-    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Shown(array)))
-
-
-class _Shown:
-    """A read-only array shown as writable, so that torch does not warn; nobody writes into it."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array  # keeps the memory
-        address, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+    is_odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
+    return torch.from_numpy(array.copy() if is_odd or not array.flags.writeable else array)
 
 
 def _check_kind(name: str, given: object) -> None:

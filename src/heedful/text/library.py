@@ -61,7 +61,7 @@ class LibraryTokenizer(Tokenizer):
         Raises:
             ArgumentError: `most` has no room for a token of each text in its frame.
         """
-        framed = self._framed(text, second, most)
+        framed, _ = self._framed(text, second, most)
         return Inputs(framed.ids, framed.type_ids)
 
     def contexts(self, text: str, room: int) -> list[Inputs]:
@@ -76,22 +76,28 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None = None, *, most: int | None = None
     ) -> list[Span | None]:
         """For each token of `inputs` what it stands for; None for those of the frame."""
-        framed = self._framed(text, second, most)
-        pairs = zip(framed.sequence_ids, framed.offsets, strict=True)
-        return [None if number is None else Span(number, *span) for number, span in pairs]
+        framed, lengths = self._framed(text, second, most)
+        # not by `sequence_ids`, which is None for a first text of one token in a pair
+        numbers = iter([number for number, length in enumerate(lengths) for _ in range(length)])
+        tokens = zip(framed.special_tokens_mask, framed.offsets, strict=True)
+        return [None if is_frame else Span(next(numbers), *span) for is_frame, span in tokens]
 
     def _bare(self, text: str) -> tokenizers.Encoding:
         return self._library.encode(whole_characters(text), add_special_tokens=False)
 
-    def _framed(self, text: str, second: str | None, most: int | None) -> tokenizers.Encoding:
+    def _framed(
+        self, text: str, second: str | None, most: int | None
+    ) -> tuple[tokenizers.Encoding, list[int]]:
+        """The texts in their frame, and how many tokens are kept of each."""
         encodings = [self._bare(part) for part in (text, second) if part is not None]
+        lengths = [len(encoding) for encoding in encodings]
         if most is not None:
             frame = self._library.num_special_tokens_to_add(second is not None)
-            lengths = kept([len(encoding) for encoding in encodings], most - frame)
+            lengths = kept(lengths, most - frame)
             for encoding, length in zip(encodings, lengths, strict=True):
                 encoding.truncate(length)
         first, *rest = encodings
-        return self._library.post_process(first, rest[0] if rest else None)
+        return self._library.post_process(first, rest[0] if rest else None), lengths
 
     def _write(self, path: Path) -> None:
         self._write_text(path, self._library.to_str(pretty=True))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
 from heedful.files.belonging import read_config
@@ -38,50 +37,31 @@ class Architecture(NamedTuple):
         classes: those of its classes whose parts ours has.
         model: makes our model from our configuration.
         names: what its parameters are called there, by our configuration.
-        lacking: what a `config.json` asks for that ours does not have, as `name = value`.
-        read_config: our configuration, from a `config.json` and the tensors.
-        write_config: the content of `config.json`, from our configuration.
-        unlike: our settings that it does not have, as `name = value`.
+        format: the module that reads and writes its `config.json`: `lacking`, `read_config`,
+            `write_config` and `unlike`.
+        kind: what the last two are told of a format that several `model_type`s share.
     """
 
     classes: tuple[str, ...]
     model: Callable[[Any], nn.Module]
     names: Callable[[Any], Names]
-    lacking: Callable[[Mapping[str, Any]], list[str]]
-    read_config: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Configuration]
-    write_config: Callable[[Any], dict[str, Any]]
-    unlike: Callable[[Any], list[str]]
+    format: Any
+    kind: dict[str, str] = {}  # noqa: RUF012 - it is never written
+
+    def write_config(self, config: Any) -> dict[str, Any]:
+        """The content of `config.json`, from our configuration."""
+        return self.format.write_config(config, **self.kind)
+
+    def unlike(self, config: Any) -> list[str]:
+        """Our settings that it does not have, as `name = value`."""
+        return self.format.unlike(config, **self.kind)
 
 
 ARCHITECTURES = {
-    "gpt2": Architecture(
-        ("GPT2LMHeadModel", "GPT2Model"),
-        GPT,
-        lambda config: GPT2,
-        gpt2.lacking,
-        gpt2.read_config,
-        gpt2.write_config,
-        gpt2.unlike,
-    ),
-    "bert": Architecture(
-        tuple(bert.HEADS),
-        Bert,
-        lambda config: BERT,
-        bert.lacking,
-        bert.read_config,
-        bert.write_config,
-        bert.unlike,
-    ),
+    "gpt2": Architecture(("GPT2LMHeadModel", "GPT2Model"), GPT, lambda config: GPT2, gpt2),
+    "bert": Architecture(tuple(bert.HEADS), Bert, lambda config: BERT, bert),
 } | {
-    kind: Architecture(
-        family.classes,
-        GPT,
-        llama.names,
-        llama.lacking,
-        llama.read_config,
-        functools.partial(llama.write_config, kind=kind),
-        functools.partial(llama.unlike, kind=kind),
-    )
+    kind: Architecture(family.classes, GPT, llama.names, llama, {"kind": kind})
     for kind, family in llama.FAMILIES.items()
 }
 
@@ -98,7 +78,7 @@ def foreign(description: Mapping[str, Any]) -> str | None:
     architecture = ARCHITECTURES.get(kind)
     if architecture is None or named not in (None, *architecture.classes):
         return str(named or kind)
-    lacking = architecture.lacking(description)
+    lacking = architecture.format.lacking(description)
     return f"{named or kind} with {', '.join(lacking)}" if lacking else None
 
 
@@ -136,7 +116,7 @@ def _described(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, 
     architecture = _architecture(description, directory)
     tensors = mapped_tensors(directory, allow_pickle)
     try:
-        config = architecture.read_config(description, tensors)
+        config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
         raise no_model(directory, error) from error
     return architecture, config, tensors
