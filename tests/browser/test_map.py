@@ -276,12 +276,17 @@ PARTS = """async () => {
 }"""
 
 
+def answering(script):
+    """A route that answers with a script."""
+    return lambda route: route.fulfill(content_type="text/javascript", body=script)
+
+
 def test_two_pages_stand_in_one_document_and_leave_it_alone(opened, served):
     page = opened(served.address, served.origin, allowed=["404"])
     before = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
     for name in ("app.js", "wire.js"):
-        page.page.route(f"**/{name}", lambda route, name=name: route.fulfill(
-            content_type="text/javascript", body=one_script(PAGE / name)))  # fmt: skip
+        body = one_script(PAGE / name)
+        page.page.route(f"**/{name}", answering(body))
     page.page.goto(before)
     added = page.page.evaluate(PARTS)
     assert added == []

@@ -2,7 +2,7 @@
 import { digits } from "../figures.js";
 import { html, useEffect, useRef } from "../html.js";
 import { WHOLE } from "../state.js";
-import { zoomThere } from "./moving.js";
+import { zoomThere } from "./place.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */

@@ -4,7 +4,7 @@
 import { digits, fixed, weighed } from "../figures.js";
 import { html } from "../html.js";
 import { Explained, Term } from "../terms.js";
-import { Token } from "../text/token.js";
+import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 
 /** @import { State } from "../state.js" */
