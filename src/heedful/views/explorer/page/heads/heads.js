@@ -33,7 +33,7 @@ export function HeadsPane({ state, heads }) {
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
       ${choice("What of the heads is shown", ["grid", "scatter", "both"], view, setView)}</div>
-    <div class="knobs"><span class="quiet">colour</span>${choice("What a head is coloured by", ["picture", "kind", "score"], paint, setPaint)}${paint === "score" ? html`<${Scale} most=${most} />` : null}</div>
+    <div class="knobs"><span class="quiet">colour</span>${choice("What a head is coloured by", ["picture", "kind", "score"], paint, setPaint)}${paint === "score" ? html`<${Scale} most=${most} dark=${state.worn.value === "dark"} />` : null}</div>
     /** @param {Event} e */
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${(e) => {
       setScore(value(e));
