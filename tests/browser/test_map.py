@@ -208,23 +208,6 @@ def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     assert second.count() == 0
 
 
-def test_the_strongest_weights_in_view(opened, served, places):
-    where, call = places("causal")
-    page = opened(served.address, served.origin)
-    the_map(page).wait_for()
-    page.show(call=where, head=1)
-    page.soon(lambda: check(word(page).endswith("exact")))
-    page.page.keyboard.press("s")
-    buttons = page.page.get_by_role("dialog", name="Strongest").get_by_role("listitem")
-    buttons.first.wait_for()
-    best = call.weights(1).flatten().sort(descending=True).values[:10]
-    said = [text.split("\n")[0] for text in buttons.all_inner_texts()]
-    assert len(said) == 10
-    assert all(as_shown(text, float(true)) for text, true in zip(said, best, strict=True))
-    buttons.nth(1).get_by_role("button").click()
-    page.soon(lambda: check(as_shown(page.weight, float(best[1]))))
-
-
 def test_a_table_of_more_than_a_million_weights_is_refused_kindly(opened, served, places):
     where, _ = places("long")
     page = opened(served.address, served.origin)
@@ -276,12 +259,17 @@ PARTS = """async () => {
 }"""
 
 
+def answering(script):
+    """A route that answers with a script."""
+    return lambda route: route.fulfill(content_type="text/javascript", body=script)
+
+
 def test_two_pages_stand_in_one_document_and_leave_it_alone(opened, served):
     page = opened(served.address, served.origin, allowed=["404"])
     before = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
     for name in ("app.js", "wire.js"):
-        page.page.route(f"**/{name}", lambda route, name=name: route.fulfill(
-            content_type="text/javascript", body=one_script(PAGE / name)))  # fmt: skip
+        body = one_script(PAGE / name)
+        page.page.route(f"**/{name}", answering(body))
     page.page.goto(before)
     added = page.page.evaluate(PARTS)
     assert added == []

@@ -113,25 +113,6 @@ def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
     assert found == ["", "refuted", ""]
 
 
-def test_a_sampled_answer_is_asked_for_again_until_it_is_exact(computed):
-    found = computed(
-        "asked.js",
-        """await (async () => {
-        const words = ["sampled", "sampled", "exact"];
-        const source = { ask: async () => {
-            const word = words.shift();
-            return word === "exact" ? { word } : { word, done: 0.5 };
-        } };
-        const told = [];
-        const { signal } = new AbortController();
-        const tell = (one) => told.push(one.word);
-        await module.untilExact(source, ["column", {}], signal, tell);
-        return told;
-    })()""",
-    )
-    assert found == ["sampled", "sampled", "exact"]
-
-
 def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     """Its call is none of the text that is looked at now, which then goes on."""
     found = computed(

@@ -97,15 +97,6 @@ def test_the_line_of_python_gives_the_number(of, explorer, places, recordings):
     assert as_shown(explorer.weight, float(found))
 
 
-def test_grouped_heads_say_which_share_a_key(explorer, places):
-    where, call = places("grouped")
-    explorer.cell(where, 0, 2, 1)
-    shared = len(call.causes.query) // len(call.causes.key)
-    assert f"Heads {', '.join(map(str, range(shared)))} share this key" in (
-        explorer.region.inner_text()
-    )
-
-
 def test_heads_by_kind_by_score_and_by_keyboard(explorer, recordings, places):
     where, _ = places("causal")
     explorer.show(call=where, head=0)

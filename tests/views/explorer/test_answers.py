@@ -250,6 +250,7 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
         "part": {"head": 0, "queries": "0-2", "keys": "0-2"},
         "strongest": {"head": 0, "queries": "0-2", "keys": "0-2", "count": 1},
         "small": {},
+        "segments": {"keys": "0-2"},
     }.items():
         with pytest.raises(RunError, match="not recorded truthfully"):
             ask(question, "0.0.1", **words)

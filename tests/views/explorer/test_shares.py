@@ -4,7 +4,7 @@ import every_kind
 import numpy as np
 import pytest
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError
 from heedful.views.explorer import shares as of_shares
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.texts import Texts
@@ -82,24 +82,6 @@ def test_what_is_not_wanted_any_more_is_not_computed(recordings, monkeypatch):
     assert ask("0.0.0", keys="0-2", stop="1")[0]["word"] == "stopped"
     assert not ask.answers.background.work()
     assert ask("0.0.0", keys="0-2")[0]["done"] == 0  # and begins anew when it is wanted again
-
-
-@pytest.mark.parametrize("keys", ["", "0", "2-2", "3-1", "0-9999", "a-b", "0-2,", "-1-2"])
-def test_segments_that_are_none_are_refused(recordings, keys):
-    ask = asking(recordings["causal"])
-    if not keys:  # nothing but the rest
-        np.testing.assert_allclose(ask("0.0.0", keys=keys)[1]["share"], 1, atol=1e-6)
-        return
-    with pytest.raises(ArgumentError, match="keys="):
-        ask("0.0.0", keys=keys)
-
-
-def test_a_refuted_call_says_why(recordings, monkeypatch):
-    ask = asking(recordings["causal"])
-    call = ask.answers.texts.call(0, 0, 0)
-    monkeypatch.setitem(call.refutations, call.sequence, "another row")
-    with pytest.raises(RunError, match="another row"):
-        ask("0.0.0", keys="0-2")
 
 
 def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):

@@ -2,6 +2,7 @@
 
 import { follow } from "./address.js";
 import { asked } from "./asked.js";
+import { Notice } from "./controls.js";
 import { Heads, HeadsPane } from "./heads/heads.js";
 import { system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
@@ -11,7 +12,6 @@ import { Profile } from "./map/profile.js";
 import { Scale } from "./map/scale.js";
 import { Under } from "./map/under.js";
 import { Moments } from "./moments.js";
-import { Notice } from "./notice.js";
 import { Shares } from "./segments/shares.js";
 import { Who } from "./segments/who.js";
 import { State, TABS } from "./state.js";

@@ -1,7 +1,7 @@
 // Everything by keyboard. Controls that have a key say so themselves (aria-keyshortcuts).
 
 import { html, useEffect, useRef } from "./html.js";
-import { reveal, zoomThere } from "./map/moving.js";
+import { reveal, zoomThere } from "./map/place.js";
 import { TABS, WHOLE } from "./state.js";
 import { step } from "./text/find.js";
 

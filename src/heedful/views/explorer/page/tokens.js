@@ -1,6 +1,5 @@
 // The names of queries and keys, fetched in pages; what no font shows is shown by a sign.
-import { signal } from "./html.js";
-import { lengthOf, textOf } from "./lengths.js";
+import { html, signal } from "./html.js";
 
 /** @import { Axis, Source } from "./types.js" */
 
@@ -140,3 +139,20 @@ export class Tokens {
     return this.name(where, axis, at) ?? String(at);
   }
 }
+
+/** @param {{tokens: Tokens, where: string, axis: Axis, at: number}} given */
+export function Token({ tokens, where, axis, at }) {
+  const name = tokens.name(where, axis, at);
+  return name
+    ? html`<bdi>${name}</bdi><small class="place">${at}</small>`
+    : html`<span>${at}</span>`;
+}
+
+/** Whether a call is of a text that may grow. @param {string} call */
+export const isGrowing = (call) => call.split(".").length === 4;
+
+/** A call, however many tokens its text has. @param {string} call */
+export const textOf = (call) => call.split(".").slice(0, 3).join(".");
+
+/** How many tokens the text has; NaN where it does not grow. @param {string} call */
+export const lengthOf = (call) => Number(call.split(".")[3]);

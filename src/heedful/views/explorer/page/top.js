@@ -1,9 +1,8 @@
 // What stands above: to the left what is looked at, to the right the tools.
-import { Chooser } from "./chooser.js";
+import { Chooser, Menu } from "./controls.js";
 import { html } from "./html.js";
 import { recorded, saved } from "./map/save.js";
 import { Strongest } from "./map/strongest.js";
-import { Menu } from "./menu.js";
 import { Explained, meaning, Term } from "./terms.js";
 import { Find } from "./text/find.js";
 import { NewText } from "./text/recording.js";

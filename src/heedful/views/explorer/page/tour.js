@@ -7,7 +7,7 @@ import { Term, tells } from "./terms.js";
 /** @import { Heads, One } from "./heads/scores.js" */
 /** @import { State } from "./state.js" */
 /** @import { Tokens } from "./tokens.js" */
-/** @import { Source } from "./types.js" */
+/** @import { Host, Source } from "./types.js" */
 
 const SEEN = "heedful: first steps seen";
 const PATIENCE = 3000; // milliseconds in which scores may come, to choose an example by them
@@ -33,63 +33,48 @@ export class Tour {
     } catch {} // a page of a file may keep nothing
   }
 
-  get seen() {
+  /** On the first visit. */
+  begin() {
     try {
-      return localStorage.getItem(SEEN) === "1";
-    } catch {
-      return false;
-    }
+      if (localStorage.getItem(SEEN) === "1") return;
+    } catch {} // it is a first visit each time
+    this.go(0);
   }
 }
 
-/**
- * @typedef {object} Given
- * @property {Tour} tour
- * @property {State} state
- * @property {Source} source
- * @property {Heads} heads
- * @property {Tokens} tokens
- * @property {import("./types.js").Host} host
- */
-
-/** @param {Given} given */
+/** @param {{tour: Tour, state: State, source: Source, heads: Heads, tokens: Tokens, host: Host}} given */
 export function Steps({ tour, state, source, heads, tokens, host }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const isFirst = useState(() => !host.address?.read())[0]; // nobody shared a view
   const before = useState(() => looked(state))[0]; // effects run later, when a view may be chosen
   const step = tour.step.value;
   useEffect(() => {
-    if (!isFirst) return;
-    let gone = false;
+    let gone = !isFirst;
     const chose = () => gone || looked(state) !== before;
-    example(state, source, heads, chose).then((is) => {
-      if (is && !gone && !tour.seen) tour.go(0);
-    });
+    if (isFirst) example(state, source, heads, chose).then((is) => is && !gone && tour.begin());
     return () => {
       gone = true;
     };
   }, []);
   useEffect(() => {
-    const keys = host.keys ?? box.current?.closest(".page");
-    if (step < 0 || !keys) return;
-    const onKey = (/** @type {any} */ event) => {
+    const page = /** @type {HTMLElement | null} */ (box.current?.closest(".page"));
+    if (!page || !box.current || step < 0) return;
+    if (page.clientWidth <= NARROW) state.tab.value = CARDS[step].tab;
+    const keys = host.keys ?? page;
+    const leave = (/** @type {any} */ event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
       tour.end();
     };
-    keys.addEventListener("keydown", onKey, { capture: true });
-    return () => keys.removeEventListener("keydown", onKey, { capture: true });
-  }, [step < 0]);
-  useEffect(() => {
-    const page = /** @type {HTMLElement | null} */ (box.current?.closest(".page"));
-    if (!page || !box.current || step < 0) return;
-    const narrow = page.clientWidth <= NARROW;
-    if (narrow) state.tab.value = CARDS[step].tab;
-    const lay = () => box.current && placed(box.current, page, CARDS[step].part);
-    lay();
-    const size = new ResizeObserver(lay);
+    const size = new ResizeObserver(
+      () => box.current && placed(box.current, page, CARDS[step].part),
+    );
     size.observe(page);
-    return () => size.disconnect();
+    keys.addEventListener("keydown", leave, { capture: true });
+    return () => {
+      size.disconnect();
+      keys.removeEventListener("keydown", leave, { capture: true });
+    };
   }, [step]);
   if (step < 0) return null;
   const last = step === CARDS.length - 1;
@@ -152,9 +137,7 @@ function placed(card, page, part) {
   card.style.top = `${top - whole.top}px`;
 }
 
-/**
- * What is looked at. @param {State} state
- */
+/** What is looked at. @param {State} state */
 const looked = (state) =>
   `${state.where.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.held.peek()])}`;
 
@@ -165,37 +148,25 @@ const looked = (state) =>
  */
 async function example(state, source, heads, gone) {
   const end = performance.now() + PATIENCE;
-  while (heads.done < 1 && performance.now() < end && !gone()) await pause(80);
-  const all = heads.all();
+  while (heads.done < 1 && performance.now() < end && !gone())
+    await new Promise((done) => setTimeout(done, 80));
   const worth = (/** @type {One} */ one) =>
     CLEAR.includes(one.kind) ? one.values[one.kind] - (one.kind === "self" ? 0.5 : 0) : -1;
-  const [best] = [...all].sort((a, b) => worth(b) - worth(a));
+  const [best] = [...heads.all()].sort((a, b) => worth(b) - worth(a));
   if (!best || gone()) return false;
   const [, N, M] = best.about.shape;
-  const [recording, text] = state.at.peek();
-  const call = state.name([recording, text, best.call]);
+  const call = state.name([...state.at.peek().slice(0, 2), best.call]);
   const region = { queries: `0-${Math.min(N, WHOLE)}`, keys: `0-${Math.min(M, WHOLE)}` };
-  try {
-    const { cells } = await source.ask("strongest", {
-      call,
-      head: best.head,
-      ...region,
-      count: 50,
-    });
-    if (gone() || !cells?.length) return false;
-    const first = best.about.kind === "cross" ? Number.NaN : best.about.first;
-    const found =
-      cells.find((/** @type {number[]} */ [, query, key]) => key > 0 && key !== query + first) ??
-      cells.find((/** @type {number[]} */ [, , key]) => key > 0) ??
-      cells[0];
-    state.show(best.call, best.head);
-    state.cell.value = { query: found[1], key: found[2] };
-    state.pinned.value = true;
-    return true;
-  } catch {
-    return false; // an example is nothing that has to be
-  }
+  const asked = { call, head: best.head, ...region, count: 50 };
+  const { cells } = await source.ask("strongest", asked).catch(() => ({ cells: [] }));
+  if (gone() || !cells?.length) return false; // an example is nothing that has to be
+  const first = best.about.kind === "cross" ? Number.NaN : best.about.first;
+  const [, query, key] =
+    cells.find((/** @type {number[]} */ [, query, key]) => key > 0 && key !== query + first) ??
+    cells.find((/** @type {number[]} */ [, , key]) => key > 0) ??
+    cells[0];
+  state.show(best.call, best.head);
+  state.cell.value = { query, key };
+  state.pinned.value = true;
+  return true;
 }
-
-/** @param {number} time milliseconds */
-const pause = (time) => new Promise((done) => setTimeout(done, time));

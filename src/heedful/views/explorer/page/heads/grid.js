@@ -4,6 +4,7 @@
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepared, useWalk, useWidth } from "../lists.js";
 import { painted, share, table } from "../map/colours.js";
+import { Colours } from "../map/under.js";
 import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 
 /** @import { State } from "../state.js" */
@@ -207,19 +208,9 @@ function draw(canvas, box, layout, given) {
   }
 }
 
-/** The colours of a score, from 0 to its end. @param {{most: number}} given */
-export function Scale({ most }) {
-  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  useEffect(() => {
-    const context = canvas.current?.getContext("2d");
-    if (!canvas.current || !context) return;
-    const dark = getComputedStyle(canvas.current).getPropertyValue("--dark").trim() === "1";
-    const image = new ImageData(256, 1);
-    new Uint32Array(image.data.buffer).set(table(dark));
-    context.putImageData(image, 0, 0);
-  });
-  return html`<span class="scale">0<canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas>${+most.toPrecision(3)}</span>`;
-}
+/** The colours of a score, from 0 to its end. @param {{most: number, dark: boolean}} given */
+export const Scale = ({ most, dark }) =>
+  html`<span class="scale">0<${Colours} colours=${table(dark)} />${+most.toPrecision(3)}</span>`;
 
 /** Pictures as they were painted, of an answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
 const PAINTED = new WeakMap();

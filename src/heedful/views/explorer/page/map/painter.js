@@ -2,11 +2,10 @@
 
 import { signal } from "../html.js";
 import { COLOURS } from "../segments/segments.js";
-import { drawBands } from "./bands.js";
 import { table } from "./colours.js";
 import { cover, pixels } from "./cover.js";
 import { drawLabels, labelsOf, measuring } from "./labels.js";
-import { drawMarks } from "./marks.js";
+import { drawBands, drawMarks } from "./marks.js";
 import { cellAt, gutter, placed } from "./place.js";
 import { largest, picture } from "./tiles.js";
 

@@ -3,7 +3,7 @@ import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { Word } from "../terms.js";
 import { count, nameOf } from "./labels.js";
-import { reveal } from "./moving.js";
+import { reveal } from "./place.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Asked, Axis, Signal } from "../types.js" */

@@ -203,8 +203,7 @@ async function csv(state, source, painter) {
   const lines = [
     ["query", "token", ...across.map((name, i) => quoted(`${keys[0] + i} ${name}`))].join(","),
   ];
-  const told = (/** @type {number} */ i) =>
-    seen.data[i] && !Number.isNaN(weights.data[i]) ? weights.data[i] : ""; // hidden, or not known
+  const told = (/** @type {number} */ i) => (seen.data[i] ? weights.data[i] : ""); // hidden
   for (let n = 0; n < rows; n++) {
     const row = Array.from({ length: columns }, (_, m) => told(n * columns + m));
     lines.push([queries[0] + n, quoted(down[n]), ...row].join(","));

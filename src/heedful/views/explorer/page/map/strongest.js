@@ -5,8 +5,7 @@ import { weighed } from "../figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { Word } from "../terms.js";
 import { count, nameOf } from "./labels.js";
-import { reveal } from "./moving.js";
-import { inView } from "./place.js";
+import { inView, reveal } from "./place.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Source } from "../types.js" */

@@ -1,6 +1,6 @@
 // Tiles of maps: asked for in the order of their importance, few at once, kept while there is room.
 
-import { isGrowing, lengthOf, textOf } from "../lengths.js";
+import { isGrowing, lengthOf, textOf } from "../tokens.js";
 import { painted } from "./colours.js";
 
 /** @import { Source } from "../types.js" */

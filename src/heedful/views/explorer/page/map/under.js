@@ -2,7 +2,7 @@
 import { digits } from "../figures.js";
 import { html, useEffect, useRef } from "../html.js";
 import { WHOLE } from "../state.js";
-import { zoomThere } from "./moving.js";
+import { zoomThere } from "./place.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */
@@ -20,15 +20,20 @@ export function Under({ state, painter }) {
 
 /** @param {{state: State, painter: Painter}} given */
 function Legend({ state, painter }) {
-  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const { highest, kind, colours } = painter.legend.value;
+  return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger: they have the last colour."> +</abbr>` : null}</span>
+    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
+}
+
+/** A scale of colours. @param {{colours: Uint32Array}} given */
+export function Colours({ colours }) {
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const image = new ImageData(256, 1);
     new Uint32Array(image.data.buffer).set(colours);
     canvas.current?.getContext("2d")?.putImageData(image, 0, 0);
   }, [colours]);
-  return html`<span class="legend"><span>${lowest(kind, highest)}</span><canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger: they have the last colour."> +</abbr>` : null}</span>
-    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
+  return html`<canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas>`;
 }
 
 /** @type {Record<string, string>} */

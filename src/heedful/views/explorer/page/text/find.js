@@ -2,7 +2,7 @@
 import { asked } from "../asked.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
-import { reveal } from "../map/moving.js";
+import { reveal } from "../map/place.js";
 
 /** @import { Painter } from "../map/painter.js" */
 /** @import { Found, State } from "../state.js" */

@@ -1,9 +1,9 @@
 // Where a prompt is typed, continued and stopped; what a token's rivals were, and going on from one.
+
+import { Menu } from "../controls.js";
 import { percent } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { Menu } from "../menu.js";
-import { readable } from "../tokens.js";
-import { Token } from "./token.js";
+import { readable, Token } from "../tokens.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */

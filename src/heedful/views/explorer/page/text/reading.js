@@ -8,7 +8,6 @@ import { computed, signal } from "../html.js";
 /** @typedef {{axis: Axis, at: number}} Token */
 
 const LEAST = 0.005; // a weight that is worth a word
-const KEPT = 4_000_000; // weights of answers that are kept
 
 export class Reading {
   /** @param {Source} source @param {State} state */
@@ -17,7 +16,6 @@ export class Reading {
     this.which = signal(/** @type {Which} */ ("head"));
     this.several = signal(/** @type {number[]} */ ([]));
     this.pointed = signal(/** @type {Token | null} */ (null)); // under the pointer or the keyboard
-    const kept = keeping(source);
     /** Whether queries and keys are two texts. */
     this.crosses = computed(() => state.call.value.kind === "cross");
     /** The key at which query 0 stands, of one text. */
@@ -37,8 +35,8 @@ export class Reading {
             question,
             { call: state.where.value, heads: this.heads.value.join(","), at },
           ]);
-    this.looks = asked(kept, () => ask("row", this.focus.value.query), 40);
-    this.looked = asked(kept, () => ask("column", this.focus.value.key), 40);
+    this.looks = asked(source, () => ask("row", this.focus.value.query), 40);
+    this.looked = asked(source, () => ask("column", this.focus.value.key), 40);
   }
 
   /** Ask nothing more. */
@@ -90,29 +88,6 @@ function fitting(answer, at, reading) {
   const { call, heads, at: of } = found.asked;
   const fits = call === reading.state.where.value && heads === reading.heads.value.join(",");
   return fits && of === at ? found : null;
-}
-
-/** A source that keeps some answers, so that a pointer that goes back is answered at once. @param {Source} source @returns {Source} */
-function keeping(source) {
-  /** @type {Map<string, Answer>} */
-  const known = new Map();
-  let size = 0;
-  return {
-    async ask(question, about, signal) {
-      const id = question + JSON.stringify(about);
-      const before = known.get(id);
-      if (before) return before;
-      const found = await source.ask(question, about, signal);
-      if ((found.done ?? 1) < 1 || found.word === "sampled") return found;
-      if (size > KEPT) {
-        known.clear();
-        size = 0;
-      }
-      known.set(id, found);
-      size += found.weights.data.length;
-      return found;
-    },
-  };
 }
 
 /** The largest of some weights, descending, with their places. @param {Float32Array} data @param {number} count @param {number} [least] */

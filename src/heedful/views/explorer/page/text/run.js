@@ -2,7 +2,7 @@
 
 import { percent, weighed } from "../figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { useCursor } from "../lists.js";
+import { nearest, useCursor } from "../lists.js";
 import { share } from "../map/colours.js";
 import { lines, marksOf, tag, useMarking } from "../segments/marking.js";
 import { pieces } from "../tokens.js";
@@ -77,7 +77,7 @@ export function Run(given) {
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const now = held.peek() ?? chosen ?? first;
-    const to = moved(event.key, now, size, box.current, id);
+    const to = moved(event.key, now, size, box.current);
     if (event.shiftKey && (!marking.is || to === null)) return;
     if (to !== null) {
       go(to);
@@ -189,8 +189,8 @@ function direction({ state, tokens, axis }, first, end) {
   return "ltr";
 }
 
-/** Where a key leads: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box @param {string} id */
-function moved(key, now, size, box, id) {
+/** Where a key leads: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box */
+function moved(key, now, size, box) {
   const back = box?.dir === "rtl" ? -1 : 1;
   if (key === "ArrowLeft") return now - back;
   if (key === "ArrowRight") return now + back;
@@ -199,18 +199,15 @@ function moved(key, now, size, box, id) {
   if (key === "PageDown") return now + 100;
   if (key === "PageUp") return now - 100;
   const down = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
-  const mine = box?.querySelector(`[id="${id}-${now}"]`)?.getBoundingClientRect();
   if (!down || !box) return null;
-  if (!mine) return now + down * 10;
-  let best = now;
-  let least = Infinity;
-  for (const token of box.querySelectorAll("[data-at]")) {
-    const at = token.getBoundingClientRect();
-    const lower = (at.top - mine.top) * down;
-    const far = lower * 100 + Math.abs(at.left - mine.left);
-    if (lower > 4 && far < least) [best, least] = [Number(token.getAttribute("data-at")), far];
-  }
-  return best;
+  const tokens = [...box.querySelectorAll("[data-at]")];
+  const places = tokens.map((token) => {
+    const { left, top } = token.getBoundingClientRect();
+    return { x: left, y: top };
+  });
+  const at = (/** @type {Element} */ token) => Number(token.getAttribute("data-at"));
+  const mine = tokens.findIndex((token) => at(token) === now);
+  return mine < 0 ? now + down * 10 : at(tokens[nearest(places, mine, down)]);
 }
 
 /** Scroll what holds a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */

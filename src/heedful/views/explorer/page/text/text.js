@@ -3,11 +3,11 @@ import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { MarkIt } from "../segments/marking.js";
 import { Word } from "../terms.js";
+import { Token } from "../tokens.js";
 import { Lines } from "./lines.js";
-import { isOne, Mode, Pictured } from "./pictured.js";
+import { isOne, Mode, Pictured } from "./picture.js";
 import { Reading, strongest } from "./reading.js";
 import { Run } from "./run.js";
-import { Token } from "./token.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */

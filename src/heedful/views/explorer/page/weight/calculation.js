@@ -4,7 +4,7 @@
 import { digits, fixed, weighed } from "../figures.js";
 import { html } from "../html.js";
 import { Explained, Term } from "../terms.js";
-import { Token } from "../text/token.js";
+import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 
 /** @import { State } from "../state.js" */
@@ -76,7 +76,7 @@ export function Rivals({ made, state, tokens, at }) {
   /** @type {{key: number, score: number, weight: number}[]} */
   const best = [...made.rivals.data].map((key, i) => ({
     key,
-    score: made.scores?.data[i], // a file may have weights alone
+    score: made.scores.data[i],
     weight: made.weights.data[i],
   }));
   const listed = best.some((one) => one.key === at.key);
@@ -88,11 +88,11 @@ export function Rivals({ made, state, tokens, at }) {
     html`<tr class=${one.key === at.key ? "me" : ""}>
       <td><button type="button" class="rival" aria-current=${one.key === at.key ? "true" : undefined} onClick=${() => choose(one.key)}><${Token} tokens=${tokens} where=${where} axis="keys" at=${one.key} /></button></td>
       <td>${weighed(one.weight)}</td>
-      <td><svg class="bar" width="44" height="10" aria-hidden="true"><rect y="1" width=${Math.max(0.5, one.weight * 44)} height="8" class="plus" /></svg></td>${made.scores ? html`<td>${digits(one.score)}</td>` : null}</tr>`;
+      <td><svg class="bar" width="44" height="10" aria-hidden="true"><rect y="1" width=${Math.max(0.5, one.weight * 44)} height="8" class="plus" /></svg></td><td>${digits(one.score)}</td></tr>`;
   return html`<table class="rivals"><caption>its rivals in this ${Term("row")}</caption>
-    <thead><tr><th scope="col">key</th><th scope="col">${Term("weight")}</th><th><span class="hidden">as a bar</span></th>${made.scores ? html`<th scope="col">${Term("score")}</th>` : null}</tr></thead>
+    <thead><tr><th scope="col">key</th><th scope="col">${Term("weight")}</th><th><span class="hidden">as a bar</span></th><th scope="col">${Term("score")}</th></tr></thead>
     <tbody>${best.map(row)}
-    ${listed || made.hidden || !made.scores ? null : row({ key: at.key, score: number(made.score), weight: number(made.weight) })}
+    ${listed || made.hidden ? null : row({ key: at.key, score: number(made.score), weight: number(made.weight) })}
     ${made.sink == null ? null : html`<tr class="rest"><td>${Term("learned sink")}</td><td>${weighed(Math.exp(number(made.sink) - lowered))}</td><td></td><td>${digits(number(made.sink))}</td></tr>`}
     </tbody></table>`;
 }

@@ -1,20 +1,18 @@
 // One weight, taken apart: who looks at whom, how much, why so much, and what it carried.
-
 import { digits, ordinal, weighed } from "../figures.js";
 import { title } from "../heads/scores.js";
-import { html } from "../html.js";
+import { html, useRef, useState } from "../html.js";
 import { Term } from "../terms.js";
-import { Token } from "../text/token.js";
+import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 import { Products, Rivals, Steps } from "./calculation.js";
-import { Line } from "./python.js";
 import { why } from "./why.js";
-
-export { digits } from "../figures.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
-/** @import { Answer, Asked, Cell } from "../types.js" */
+/** @import { Answer, Asked, Cell, TextAbout } from "../types.js" */
+
+export { digits } from "../figures.js";
 
 /** @typedef {{made: Answer, state: State, tokens: Tokens, at: Cell}} Parts */
 
@@ -83,4 +81,38 @@ function shared(made, state) {
   const { heads } = state.call.value;
   const first = Math.floor(heads.indexOf(state.head.value) / made.group) * made.group;
   return `Heads ${heads.slice(first, first + made.group).join(", ")} share this key`;
+}
+
+/**
+ * @param {TextAbout} text what is looked at
+ * @param {number} call @param {number} head @param {Cell} at
+ */
+export const line = (text, call, head, at) =>
+  `${text.code}[${text.calls[call].at}].weights(head=${head}, queries=[${at.query}], keys=[${at.key}])`;
+
+/** @param {{state: State, at: Cell}} given */
+export function Line({ state, at }) {
+  const [recording, text, call] = state.at.value;
+  const { name, texts } = state.about.recordings[recording];
+  const written = line(texts[text], call, state.head.value, at);
+  const shown = useRef(/** @type {HTMLElement | null} */ (null));
+  const [said, setSaid] = useState("");
+  const copy = async () => {
+    setSaid((await copied(written, shown.current)) ? "copied" : "selected: copy it");
+    setTimeout(() => setSaid(""), 2000);
+  };
+  const many = state.about.recordings.length > 1;
+  return html`<div class="python"><p class="quiet">The same in Python${many ? html`, of <bdi>${name}</bdi>` : ""}</p>
+    <code ref=${shown}>${written}</code><button type="button" onClick=${copy}>copy</button><span role="status" class="quiet">${said}</span></div>`;
+}
+
+/** Copy a text; where a page may not, select it. @param {string} text @param {HTMLElement | null} element */
+async function copied(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    if (element) getSelection()?.selectAllChildren(element);
+    return false;
+  }
 }
