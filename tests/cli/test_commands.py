@@ -291,17 +291,6 @@ def test_plot_writes_what_is_asked_and_nothing_else(trained, said, tmp_path):
         assert "0,2 or 0-3" in error
 
 
-def test_a_picture_needs_no_tokenizer_where_it_has_no_tokens(trained, said, tmp_path):
-    copied = tmp_path / "run"
-    shutil.copytree(trained, copied)
-    (copied / "tokenizer.json").unlink()
-    status, output, _ = said("plot", copied, "--only", "positions", "--only", "loss")
-    assert status == 0
-    where = [copied / "pictures" / name for name in ("positions.png", "loss.png")]
-    assert output.split() == [str(path) for path in where]
-    refused(said("plot", copied, "Bottle"), "tokenizer.json")
-
-
 def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, said, tmp_path):
     path = tmp_path / "new" / "of bottles.PDF"
     assert said("plot", trained, "Bottle", "--out", path)[:2] == (0, f"{path}\n")
@@ -414,8 +403,6 @@ def test_the_demo_does_not_replace_a_run_on_another_text(trained, said, tmp_path
 
 
 def broken(run_directory, copy, change):
-    import shutil
-
     shutil.copytree(run_directory, copy)
     change(copy)
     return copy
