@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from heedful.errors import TextError
+from heedful.text.examples import TITLE, python_reference
 from heedful.text.pieces import cut
-from heedful.text.python_reference import TITLE, python_reference
 
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
