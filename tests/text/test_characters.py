@@ -37,4 +37,4 @@ def test_no_text_and_characters_out_of_order_are_refused():
 
 
 def test_an_empty_prompt_has_no_ids():
-    assert CharacterTokenizer("a").encode("") == []
+    assert CharacterTokenizer("a").encode("") == CharacterTokenizer("a").spans("") == []

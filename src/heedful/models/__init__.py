@@ -22,6 +22,34 @@ if TYPE_CHECKING:
     from heedful.models.named_parameters import load_parameters, parameters_of
     from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
 
+__all__ = [
+    "Bert",
+    "BertConfig",
+    "BertOutput",
+    "Description",
+    "GPT",
+    "GPTConfig",
+    "GPTOutput",
+    "Part",
+    "Passage",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "Seq2SeqOutput",
+    "Setting",
+    "describe",
+    "describe_files",
+    "equal_of",
+    "export_model",
+    "load_model",
+    "load_parameters",
+    "loss",
+    "model_directory",
+    "model_shape",
+    "parameters",
+    "parameters_of",
+    "write_description",
+]
+
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -43,5 +71,3 @@ __getattr__, __dir__ = lazily(
         "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],
     },
 )
-
-__all__ = __dir__()

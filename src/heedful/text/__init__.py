@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 
 from heedful.lazy import lazily
-from heedful.text.python_reference import LICENCE, TITLE, python_reference  # a module of its name
 
 if TYPE_CHECKING:
     from heedful.text.bpe import BPETokenizer, FramedTokenizer
     from heedful.text.characters import CharacterTokenizer
     from heedful.text.choice import TokenizerChoice
     from heedful.text.dates import date_pairs, unseen_date_pairs
+    from heedful.text.examples import LICENCE, TITLE, python_reference
     from heedful.text.framing import Inputs
     from heedful.text.huggingface import check_exportable, export_tokenizer
     from heedful.text.loading import ForeignTokenizerError, load_tokenizer
@@ -22,6 +22,41 @@ if TYPE_CHECKING:
     from heedful.text.tokens import TokenFile
     from heedful.text.wordpiece import WordPieceTokenizer
 
+__all__ = [
+    "BPETokenizer",
+    "CharacterTokenizer",
+    "FileSource",
+    "ForeignTokenizerError",
+    "FramedTokenizer",
+    "Inputs",
+    "LICENCE",
+    "MARKS",
+    "Pair",
+    "PairFile",
+    "Pairs",
+    "SentencePieceTokenizer",
+    "Source",
+    "StringSource",
+    "TITLE",
+    "TiktokenTokenizer",
+    "TokenFile",
+    "Tokenizer",
+    "TokenizerChoice",
+    "WordPieceTokenizer",
+    "check_exportable",
+    "date_pairs",
+    "export_tokenizer",
+    "load_tokenizer",
+    "open_encoding",
+    "open_source",
+    "prepare",
+    "prepare_pairs",
+    "python_reference",
+    "read_pairs",
+    "text_files",
+    "unseen_date_pairs",
+]
+
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -29,6 +64,7 @@ __getattr__, __dir__ = lazily(
         "heedful.text.characters": ["CharacterTokenizer"],
         "heedful.text.choice": ["TokenizerChoice"],
         "heedful.text.dates": ["date_pairs", "unseen_date_pairs"],
+        "heedful.text.examples": ["LICENCE", "TITLE", "python_reference"],
         "heedful.text.framing": ["Inputs"],
         "heedful.text.huggingface": ["check_exportable", "export_tokenizer"],
         "heedful.text.loading": ["ForeignTokenizerError", "load_tokenizer"],
@@ -48,5 +84,3 @@ __getattr__, __dir__ = lazily(
         "heedful.text.wordpiece": ["WordPieceTokenizer"],
     },
 )
-
-__all__ = [*__dir__(), "LICENCE", "TITLE", "python_reference"]

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, TypeAlias
 
 from heedful.errors import TextError
+from heedful.text.examples import TITLE, python_reference
 from heedful.text.pieces import cut
-from heedful.text.python_reference import TITLE, python_reference
 
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
@@ -36,32 +36,11 @@ class LeftOutWarning(UserWarning):
     """Files of a folder that are no texts are not read."""
 
 
-class Source(Protocol):
-    """A text that comes in pieces."""
-
-    @property
-    def title(self) -> str:
-        """What to call it."""
-
-    @property
-    def size(self) -> int | None:
-        """Its bytes, where they are known before it is read."""
-
-    @property
-    def once(self) -> bool:
-        """Whether it can be read only once, like standard input."""
-
-    def pieces(self, size: int = PIECE) -> Iterator[str]:
-        """The text in pieces of at most `size` characters, cut where no tokenizer joins them.
-
-        Raises:
-            TextError: it is empty, not UTF-8, binary or unreadable.
-        """
-
-
 @dataclass(frozen=True)
 class StringSource:
-    """A text that is there already.
+    """A text that is there already, in pieces that are cut where no tokenizer joins them.
+
+    title: what to call it. size: its bytes. once: whether it can be read only once.
 
     >>> "".join(StringSource("to be or not to be").pieces(size=5))
     'to be or not to be'
@@ -115,7 +94,11 @@ class FileSource:
         )
 
     def pieces(self, size: int = PIECE) -> Iterator[str]:
-        """The text in pieces, each file checked as it is read."""
+        """The text in pieces of at most `size` characters, each file checked as it is read.
+
+        Raises:
+            TextError: it is empty, not UTF-8, binary or unreadable.
+        """
         some = False
         for piece in cut(self._blocks(), size):
             some = True
@@ -130,6 +113,9 @@ class FileSource:
             for block in _decoded(path):
                 yield between + block
                 between, end = "", block[-1]
+
+
+Source: TypeAlias = StringSource | FileSource
 
 
 def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
