@@ -74,7 +74,8 @@ def record(error: BaseException) -> None:
     if os.environ.get("TORCHELASTIC_ERROR_FILE"):
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-        get_error_handler().record_exception(error)
+        with suppress(OSError):  # a full disk is often the error
+            get_error_handler().record_exception(error)
 
 
 def leave_it_to_another() -> None:

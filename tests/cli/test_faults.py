@@ -137,10 +137,7 @@ def test_what_is_replaced_and_what_is_gone_is_said(kept, text, said, tmp_path):
     text.write_text(TEXT.replace("wall", "gate"))
     status, output, _ = said("train", "--out", out, "--resume", "--steps", "4")
     assert status == 0
-    assert (
-        f"{text} has another size or time than when it was read: the run goes on with the text as it"
-        in output
-    )
+    assert f"{text} has another size or time than when it was read: the run goes on" in output
     text.unlink()
     assert f"{text} is no longer there" in said("train", "--out", out, "--resume")[1]
     text.write_text(TEXT)
