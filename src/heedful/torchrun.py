@@ -71,10 +71,15 @@ def speaker() -> str:
 
 def record(error: BaseException) -> None:
     """Write an error where torchrun looks for it, to name it when it ends the others."""
-    if os.environ.get("TORCHELASTIC_ERROR_FILE"):
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-        get_error_handler().record_exception(error)
+        try:
+            get_error_handler().record_exception(error)
+        except OSError:  # a full disk, which may be the error; torchrun cannot read half a record
+            with suppress(OSError):
+                os.unlink(path)
 
 
 def leave_it_to_another() -> None:

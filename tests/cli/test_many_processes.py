@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -122,3 +123,15 @@ def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch):
     asked = [*words[:3], "--version"]
     version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     assert version.split()[-1] == __version__
+
+
+def test_half_a_record_is_not_left_for_torchrun(tmp_path, monkeypatch):
+    heard = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(heard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        torchrun.record(ValueError("a full disk"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not heard.exists()
