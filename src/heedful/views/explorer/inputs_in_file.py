@@ -68,7 +68,8 @@ class Inputs:
             self._keys[group] = _coded(of.key[group], self.bits)
         query, query_back = _coded(of.query[head], self.bits)
         key, key_back = self._keys[group]
-        back = of.of_heads(slice(head, head + 1))._replace(
+        own_head = of.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
+        back = own_head._replace(
             query=query_back[None], key=key_back[None],
             bias=bias_back[place] if bias else None,
         )  # fmt: skip
@@ -131,12 +132,17 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
     if bits == SINGLE or not single.numel():
         return {"numbers": planes(single)}, single
     hidden = single <= HIDDEN / 2
-    low = single.masked_fill(hidden, torch.inf).amin(0).nan_to_num(posinf=0.0)
-    high = single.masked_fill(hidden, -torch.inf).amax(0).nan_to_num(neginf=0.0)
-    step = (high.double() - low).clamp(min=0).div(2**bits - 2).float()
-    codes = ((single.double() - low) / step.double().clamp(min=1e-300)).round() + 1
-    codes = codes.nan_to_num().clamp(1, 2**bits - 1).masked_fill(hidden, 0)
-    back = (low.double() + (codes - 1) * step.double()).float().masked_fill(hidden, HIDDEN)
+    any_hidden = bool(hidden.any())
+    low, high = torch.aminmax(single, dim=0)
+    if any_hidden:
+        low = single.masked_fill(hidden, torch.inf).amin(0).clamp(max=high)
+    step = ((high - low) / (2**bits - 2)).clamp(min=torch.finfo(torch.float32).tiny)
+    codes = ((single - low) / step).round().clamp(0, 2**bits - 2)
+    back = low + codes * step
+    codes += 1
+    if any_hidden:
+        codes.masked_fill_(hidden, 0)
+        back.masked_fill_(hidden, HIDDEN)
     halves = torch.from_numpy(codes.numpy().astype(np.uint16))
     return {"numbers": planes(halves), "low": low, "step": step}, back
 

@@ -1,5 +1,5 @@
 // Questions to the worker that computes weights from query and key (worker.js).
-import { inflated } from "./inflated.js";
+import { inflated } from "../wire.js";
 
 /** Questions one at a time, the newest first; what nobody waits for is not begun. */
 export class Computing {

@@ -3,15 +3,17 @@
 // their pictures and scores alone, and say so.
 import { mount } from "../app.js";
 import { alone, framed } from "../host.js";
+import { inflated, parts } from "../wire.js";
 import { Computing } from "./computing.js";
 import { sharesOf } from "./file_segments.js";
-import { inflated, parts } from "./inflated.js";
 
 const SIDE = 256; // pixels of a tile
 const PART = 1 << 20; // cells in one answer
 const TOKENS = 4096; // in one answer
-const LACKING =
-  "This page has no query and key for this head: look at the recording itself, or make the page with a larger --limit.";
+const lacking = (/** @type {string} */ what) =>
+  new Error(
+    `This page has no query and key for ${what}: look at the recording itself, or make the page with a larger --limit.`,
+  );
 
 /** A text as casefold has it, near enough: ß is ss, ς is σ. @param {string} text */
 const folded = (text) =>
@@ -90,7 +92,7 @@ class File {
   /** The places of the heads of a call that have query and key, if any has. */
   held(call) {
     const places = [...this._measured(call).kinds.keys()].filter((h) => this._has(call, h));
-    if (!places.length) throw new Error(LACKING);
+    if (!places.length) throw lacking("the heads of this call");
     return places;
   }
 
@@ -98,7 +100,7 @@ class File {
   async computed(call, asked, signal) {
     const { inputs } = this._measured(call);
     const { h } = asked;
-    if (!this._has(call, h)) throw new Error(LACKING);
+    if (!this._has(call, h)) throw lacking("this head");
     this.computing ??= inflated(document.getElementById("worker")).then((of) => new Computing(of));
     const computing = await this.computing;
     const names = {
@@ -201,6 +203,8 @@ class File {
   /** The mean of some heads along a row or a column. */
   async _line(call, heads, at, isRow, signal) {
     const places = heads.map((head) => this._head(call, head));
+    if (heads.length > 1 && places.some((h) => !this._has(call, h)))
+      throw lacking("some of these heads");
     const lines = await Promise.all(
       places.map((h) => this.computed(call, { what: "line", h, at, isRow }, signal)),
     );
