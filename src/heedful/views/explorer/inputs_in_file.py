@@ -68,21 +68,21 @@ class Inputs:
             self._keys[group] = _coded(of.key[group], self.bits)
         query, query_back = _coded(of.query[head], self.bits)
         key, key_back = self._keys[group]
-        own_head = of.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
-        back = own_head._replace(
+        alone = of.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
+        back = alone._replace(
             query=query_back[None], key=key_back[None],
             bias=bias_back[place] if bias else None,
         )  # fmt: skip
         [sums] = gather(back, LogSumExp(exact=True))
         self._compare(head, back, sums)
-        own = {**query, "sums": sums[0].float().cpu()}
+        rows = {**query, "sums": sums[0].float().cpu()}
         if of.sinks is not None:
-            own["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
+            rows["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
         if (value := self.call.value) is not None:
-            own["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
-        found = {f"query-{self._name}-{head}": own, f"key-{self._name}-{group}": key}
-        packed_ = {name: packed({}, **arrays) for name, arrays in found.items()}
-        return packed_ | self._mask_part | (bias[place] if bias else {})
+            rows["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
+        arrays = {f"query-{self._name}-{head}": rows, f"key-{self._name}-{group}": key}
+        parts = {name: packed({}, **of_part) for name, of_part in arrays.items()}
+        return parts | self._mask_part | (bias[place] if bias else {})
 
     @cached_property
     def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:

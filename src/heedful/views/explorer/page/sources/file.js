@@ -40,12 +40,12 @@ const QUESTIONS = [
 ];
 
 class File {
-  /** @param {Record<string, any>} found */
-  constructor(found) {
-    this.parts = found;
+  /** @param {Record<string, any>} parts */
+  constructor(parts) {
+    this.parts = parts;
     /** @type {Promise<Computing> | null} */
     this.computing = null;
-    const { difference } = found.about.file;
+    const { difference } = parts.about.file;
     /** The word for what is computed. */
     this.word = difference ? `within ${short(difference)} of the recording’s` : "exact";
   }
@@ -53,14 +53,14 @@ class File {
   /**
    * What the library is asked.
    * @param {string} question
-   * @param {Record<string, any>} given
+   * @param {Record<string, any>} words
    * @param {AbortSignal} [signal]
    */
-  async ask(question, given = {}, signal = undefined) {
+  async ask(question, words = {}, signal = undefined) {
     if (question === "about") return this.parts.about;
     if (!QUESTIONS.includes(question))
       throw new Error("A file cannot do this; the page that `heedful look` opens can.");
-    return this[question](this._call(given.call), given, signal);
+    return this[question](this._call(words.call), words, signal);
   }
 
   /** What is known of a call. @param {string} id recording.text.call */
@@ -96,10 +96,10 @@ class File {
     return places;
   }
 
-  /** What the worker computes of a head. @param {any} call @param {any} asked @param {AbortSignal} [signal] */
-  async computed(call, asked, signal) {
+  /** What the worker computes of a head. @param {any} call @param {any} question @param {AbortSignal} [signal] */
+  async computed(call, question, signal) {
     const { inputs } = this._measured(call);
-    const { h } = asked;
+    const { h } = question;
     if (!this._has(call, h)) throw lacking("this head");
     this.computing ??= inflated(document.getElementById("worker")).then((of) => new Computing(of));
     const computing = await this.computing;
@@ -110,7 +110,7 @@ class File {
       ...(inputs.bias.length && { bias: inputs.bias[inputs.bias.length > 1 ? h : 0] }),
     };
     const of = { ...inputs, shape: call.about.shape };
-    return computing.ask({ ...asked, call: of, parts: names }, signal);
+    return computing.ask({ ...question, call: of, parts: names }, signal);
   }
 
   _names({ part }, axis) {
@@ -128,23 +128,23 @@ class File {
   }
 
   find(call, { axis, text }) {
-    const asked = folded(text);
+    const wanted = folded(text);
     const names = this._names(call, axis)?.tokens ?? [];
-    const found = [...names.keys()].filter((i) => folded(names[i]).includes(asked));
-    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== asked.trim());
-    found.sort((a, b) => isPart(a) - isPart(b));
-    const data = Int32Array.from(found.slice(0, 1000));
-    return { count: found.length, places: { data, shape: [data.length] } };
+    const places = [...names.keys()].filter((i) => folded(names[i]).includes(wanted));
+    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== wanted.trim());
+    places.sort((a, b) => isPart(a) - isPart(b));
+    const data = Int32Array.from(places.slice(0, 1000));
+    return { count: places.length, places: { data, shape: [data.length] } };
   }
 
   image(call, { axis }) {
-    const found = this.parts[`shared ${call.part.images?.[axis]}`];
-    if (!found) throw new Error("The image is not in this file: it has too many.");
-    return found;
+    const picture = this.parts[`shared ${call.part.images?.[axis]}`];
+    if (!picture) throw new Error("The image is not in this file: it has too many.");
+    return picture;
   }
 
-  segments(call, given, signal) {
-    return given.stop ? { word: "stopped" } : sharesOf(this, call, given, signal);
+  segments(call, words, signal) {
+    return words.stop ? { word: "stopped" } : sharesOf(this, call, words, signal);
   }
 
   small(call) {
@@ -171,8 +171,8 @@ class File {
         `tile ${row}, ${column} of level ${level}; expected one of a map of ${N} × ${M}`,
       );
     if (!this._has(call, h)) return this._stretched(call, h, rows, columns, size);
-    const asked = { what: "tile", h, rows, columns, size, reduce };
-    const { tile, isSampled } = await this.computed(call, asked, signal);
+    const question = { what: "tile", h, rows, columns, size, reduce };
+    const { tile, isSampled } = await this.computed(call, question, signal);
     return { word: isSampled ? `of one query in ${size}` : this.word, tile };
   }
 
@@ -220,23 +220,23 @@ class File {
     const shape = [q[1] - q[0], k[1] - k[0]];
     if (shape[0] * shape[1] > PART)
       throw new Error(`${shape.join(" × ")} cells; expected at most ${PART} at once`);
-    const asked = { what: "part", h: this._head(call, head), queries: q, keys: k };
-    return { word: this.word, ...(await this.computed(call, asked, signal)) };
+    const question = { what: "part", h: this._head(call, head), queries: q, keys: k };
+    return { word: this.word, ...(await this.computed(call, question, signal)) };
   }
 
   /** One weight with all that makes it. */
   async cell(call, { head, query, key }, signal) {
     const { proof, layout, why, name } = call.about;
-    const asked = { what: "cell", h: this._head(call, head), n: Number(query), m: Number(key) };
-    const made = await this.computed(call, asked, signal);
-    return { ...made, word: this.word, proof, layout, why, name };
+    const question = { what: "cell", h: this._head(call, head), n: Number(query), m: Number(key) };
+    const weight = await this.computed(call, question, signal);
+    return { ...weight, word: this.word, proof, layout, why, name };
   }
 
   /** The largest weights of a region. */
   async strongest(call, { head, queries, keys, count }, signal) {
     const region = { queries: range(queries), keys: range(keys), count: Number(count) };
-    const asked = { what: "strongest", h: this._head(call, head), ...region };
-    const { by, cells } = await this.computed(call, asked, signal);
+    const question = { what: "strongest", h: this._head(call, head), ...region };
+    const { by, cells } = await this.computed(call, question, signal);
     return { word: by > 1 ? `of one query in ${by}` : this.word, cells };
   }
 }
