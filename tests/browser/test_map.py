@@ -208,15 +208,6 @@ def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     assert second.count() == 0
 
 
-def test_a_table_of_more_than_a_million_weights_is_refused_kindly(opened, served, places):
-    where, _ = places("long")
-    page = opened(served.address, served.origin)
-    page.show(call=where, head=1)
-    page.page.get_by_role("button", name="Save", exact=True).click()
-    page.page.get_by_role("button", name=re.compile("^CSV")).click()
-    page.page.get_by_text(re.compile("zoom in until there are at most 1,048,576")).wait_for()
-
-
 def test_a_token_at_the_edge_holds_its_row(opened, served, places):
     where, _ = places("causal")
     page = opened(served.address, served.origin)

@@ -90,29 +90,6 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
     assert pixels == [0, 999, 255]
 
 
-def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
-    found = computed(
-        "map/tiles.js",
-        """await (async () => {
-        const tile = { data: Float32Array.of(1), shape: [1, 1] };
-        const source = { ask: async (question, { call }) => {
-            if (call === "bad") throw new Error("refuted");
-            return { word: "exact", tile };
-        } };
-        const tiles = new module.Tiles(source, () => {});
-        const said = [];
-        for (const call of ["good", "bad", "good"]) {
-            tiles.want([tiles.at(call, 0, [0, 0, 0], "max")]);
-            await new Promise((soon) => setTimeout(soon));
-            said.push(tiles.failed);
-        }
-        tiles.close();
-        return said;
-    })()""",
-    )
-    assert found == ["", "refuted", ""]
-
-
 def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     """Its call is none of the text that is looked at now, which then goes on."""
     found = computed(
@@ -153,18 +130,6 @@ def test_calls_of_one_layer_are_told_apart(computed):
         "layer 0, encoder attention", "layer 0, decoder attention", "layer 0, decoder cross",
         "attention", "x", "x, time 2",
     ]  # fmt: skip
-
-
-def test_names_of_tokens_are_kept_while_there_is_room(computed):
-    found = computed("tokens.js", """await (async () => {
-        const source = { ask: async (question, { start }) => ({ tokens: [String(start)] }) };
-        const tokens = new module.Tokens(source);
-        for (let page = 0; page < 700; page++) tokens.token("0.0.0", "keys", page * 1024);
-        await new Promise((soon) => setTimeout(soon));
-        const size = tokens.pages.size;
-        return [size, tokens.token("0.0.0", "keys", 699 * 1024).text];
-    })()""")  # fmt: skip
-    assert found == [512, "715776"]
 
 
 def test_what_no_font_shows_is_shown_by_a_sign(computed):

@@ -170,6 +170,8 @@ def test_a_head_without_query_and_key_has_its_picture_and_says_so(filed, monkeyp
     page.page.region.get_by_text(message).wait_for()
     word = re.compile("^no query and key in this page$")
     page.page.page.get_by_role("status").filter(has_text=word).first.wait_for()
+    with pytest.raises(Exception, match="for some of these heads"):
+        page.ask("row", call="0.0.0", heads="0,1", at=500)
     page.page.cell("0.0.0", held[0], 500, 20)
     assert as_shown(page.page.weight, float(weights[held[0], 500, 20]))
 

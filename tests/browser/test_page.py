@@ -79,23 +79,15 @@ def test_another_recording_is_another_page(explorer, places):
         torch.testing.assert_close(numbers, call.weights(call.heads[0]), atol=0, rtol=1e-6)
 
 
-def test_a_click_opens_the_weight_of_its_cell(explorer, places):
+def test_a_click_opens_the_weight_of_its_cell_which_stays(explorer, places):
     where, call = places("causal")
     explorer.cell(where, 1, 9, 4)
     query, key = 12, 7
-    click_cell(explorer, query, key)
-    assert chosen(explorer) == (1, query, key)
+    x, y = click_cell(explorer, query, key)
     assert as_shown(explorer.weight, float(call.weights(1)[query, key]))
-    assert "pinned" in explorer.region.inner_text()
-
-
-def test_a_pinned_cell_stays_while_the_pointer_moves(explorer, places):
-    where, _ = places("causal")
-    explorer.cell(where, 2, 9, 4)
-    x, y = click_cell(explorer, 11, 5)
     explorer.page.mouse.move(x - 80, y + 60, steps=4)
     explorer.page.wait_for_timeout(200)
-    assert chosen(explorer) == (2, 11, 5)
+    assert chosen(explorer) == (1, query, key)  # it is pinned
     explorer.page.keyboard.press("Escape")
     explorer.page.get_by_text("Point at a cell").first.wait_for()
 

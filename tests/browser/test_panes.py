@@ -186,15 +186,6 @@ def test_queries_and_keys_of_two_texts_are_apart(explorer, places):
     )
 
 
-def test_a_generation_is_one_text_and_says_where_its_prompt_ended(explorer, places):
-    where, _ = places("generated", "as one")
-    explorer.cell(where, 0, 8, 2)
-    run = text(explorer).get_by_role("listbox")
-    assert run.inner_text().startswith("begun ")
-    before = run.locator(".ends").evaluate("it => it.previousElementSibling.dataset.at")
-    assert int(before) == len("begun ") - 1
-
-
 def test_of_a_long_text_a_window_around_the_chosen_token_is_laid_out(explorer, places):
     where, call = places("long")
     explorer.cell(where, 0, call.shape[1] - 3, 5)

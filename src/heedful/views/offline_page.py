@@ -57,6 +57,6 @@ def element(name: str, data: bytes, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> 
     >>> element("numbers", b"").startswith(b'<script type="application/octet-stream" id="numbers">')
     True
     """
-    made = zlib.compressobj(strategy=strategy)
-    text = base64.b64encode(made.compress(data) + made.flush())
+    deflate = zlib.compressobj(strategy=strategy)
+    text = base64.b64encode(deflate.compress(data) + deflate.flush())
     return f'<script type="application/octet-stream" id="{name}">'.encode() + text + b"</script>\n"

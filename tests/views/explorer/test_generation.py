@@ -13,8 +13,8 @@ from raised import RAISED
 import heedful
 from heedful.errors import ArgumentError, TextError
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.opened import OpenedGPT, OpenedSeq2Seq
 from heedful.views.explorer import generation as of_generation
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.generation import Generation
@@ -226,13 +226,6 @@ def test_a_text_of_nothing_and_an_encoder_decoder():
     with torch.inference_mode(), heedful.record(opened.model) as recording:
         opened.model(opened.rows("from source", target="")[0], torch.tensor([session.ids]))
     torch.testing.assert_close(call.weights(), recording[2].weights(), atol=1e-6, rtol=0)
-
-
-def test_a_model_that_sees_both_ways_is_refused_with_fill():
-    config = BertConfig(vocabulary=LETTERS.size, context_length=32, width=24, layers=1, heads=2)
-    with pytest.raises(ArgumentError, match=r"continues no text.*`heedful fill`") as error:
-        Generation(OpenedBert(Bert(config), LETTERS, Path("bert")), Texts({}), "bert")
-    assert "\n" not in str(error.value)
 
 
 WRONG = {

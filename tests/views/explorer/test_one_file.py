@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from every_kind import EVIL, cross, long, of_gpt, padded, strange
+from every_kind import EVIL, SENTENCE, cross, long, of_gpt, padded, strange
 from torch import nn
 
 import heedful
@@ -123,17 +123,19 @@ def test_long_tokens_are_cut_and_say_how_long_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("side", [2, 9, 32])
-def test_pictures_by_definition(side):
-    [call] = random_ones(2, 75)
+@pytest.mark.parametrize("window", [None, 5])
+def test_pictures_by_definition(side, window):
+    """Gathered in two runs of rows, which begin within a cell."""
+    call, size = of_gpt(6, SENTENCE * 3, window=window)[1], 3 * len(SENTENCE)
     pictures = Pictured(call, side)
-    call.gathered(pictures)
+    for run in (range(29), range(29, size)):
+        call.gathered(pictures, within=run)
     found, hidden = pictures.result(), pictures.hidden(call)
-    weights, cell = call.weights().numpy(), -(-75 // side)
-    seen = np.tril(np.ones((75, 75), bool))
+    weights, cell = call.weights().numpy(), -(-size // side)
     for h, r, c in np.ndindex(found.shape):
         part = np.s_[r * cell : (r + 1) * cell, c * cell : (c + 1) * cell]
         assert float(found[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
-        assert bool(hidden[0, r, c]) == (not seen[part].any())
+        assert bool(hidden[0, r, c]) == (not (weights[h][part] > 0).any())
 
 
 def test_a_picture_in_the_file_is_never_too_low(tmp_path):

@@ -91,13 +91,13 @@ class Contents:
                 self.wrong[where] = about["wrong"]
             self._parts.add(f"call {named(where)}", about | self._axes(call, pixels), **arrays)
             done += size
-        own = [where for where, _ in self._calls]
-        self._parts.parts += shares_in_file(texts, own, within(progress, 9, 10))
+        names = [where for where, _ in self._calls]
+        self._parts.parts += shares_in_file(texts, names, within(progress, 9, 10))
 
-    def deflated(self, told: dict[str, Any]) -> bytes:
-        """All parts, with what is told of the file."""
+    def deflated(self, file: dict[str, Any]) -> bytes:
+        """All parts, with what the page says of itself."""
         about, _ = unpacked(Answers(self.texts).about())
-        return _deflated([*self._parts.parts, packed({"part": "about", **about, "file": told})])
+        return _deflated([*self._parts.parts, packed({"part": "about", **about, "file": file})])
 
     def _side(self, room: float) -> int:
         """Cells of a picture of a head, fewer where there are thousands of heads."""
@@ -160,9 +160,9 @@ def named(where: Where) -> str:
 
 def _deflated(parts: Iterable[bytes]) -> bytes:
     """Parts one after the other, each behind its length, deflated."""
-    made = zlib.compressobj(6)
-    pieces = [made.compress(struct.pack("<I", len(part)) + part) for part in parts]
-    return b"".join(pieces) + made.flush()
+    deflate = zlib.compressobj(6)
+    pieces = [deflate.compress(struct.pack("<I", len(part)) + part) for part in parts]
+    return b"".join(pieces) + deflate.flush()
 
 
 def _halved(numbers: Tensor) -> Tensor:

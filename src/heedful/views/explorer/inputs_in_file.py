@@ -68,20 +68,21 @@ class Inputs:
             self._keys[group] = _coded(of.key[group], self.bits)
         query, query_back = _coded(of.query[head], self.bits)
         key, key_back = self._keys[group]
-        back = of.of_heads(slice(head, head + 1))._replace(
+        alone = of.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
+        back = alone._replace(
             query=query_back[None], key=key_back[None],
             bias=bias_back[place] if bias else None,
         )  # fmt: skip
         [sums] = gather(back, LogSumExp(exact=True))
         self._compare(head, back, sums)
-        own = {**query, "sums": sums[0].float().cpu()}
+        rows = {**query, "sums": sums[0].float().cpu()}
         if of.sinks is not None:
-            own["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
+            rows["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
         if (value := self.call.value) is not None:
-            own["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
-        found = {f"query-{self._name}-{head}": own, f"key-{self._name}-{group}": key}
-        packed_ = {name: packed({}, **arrays) for name, arrays in found.items()}
-        return packed_ | self._mask_part | (bias[place] if bias else {})
+            rows["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
+        arrays = {f"query-{self._name}-{head}": rows, f"key-{self._name}-{group}": key}
+        parts = {name: packed({}, **of_part) for name, of_part in arrays.items()}
+        return parts | self._mask_part | (bias[place] if bias else {})
 
     @cached_property
     def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:
@@ -131,12 +132,17 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
     if bits == SINGLE or not single.numel():
         return {"numbers": planes(single)}, single
     hidden = single <= HIDDEN / 2
-    low = single.masked_fill(hidden, torch.inf).amin(0).nan_to_num(posinf=0.0)
-    high = single.masked_fill(hidden, -torch.inf).amax(0).nan_to_num(neginf=0.0)
-    step = (high.double() - low).clamp(min=0).div(2**bits - 2).float()
-    codes = ((single.double() - low) / step.double().clamp(min=1e-300)).round() + 1
-    codes = codes.nan_to_num().clamp(1, 2**bits - 1).masked_fill(hidden, 0)
-    back = (low.double() + (codes - 1) * step.double()).float().masked_fill(hidden, HIDDEN)
+    any_hidden = bool(hidden.any())
+    low, high = torch.aminmax(single, dim=0)
+    if any_hidden:
+        low = single.masked_fill(hidden, torch.inf).amin(0).clamp(max=high)
+    step = ((high - low) / (2**bits - 2)).clamp(min=torch.finfo(torch.float32).tiny)
+    codes = ((single - low) / step).round().clamp(0, 2**bits - 2)
+    back = low + codes * step
+    codes += 1
+    if any_hidden:
+        codes.masked_fill_(hidden, 0)
+        back.masked_fill_(hidden, HIDDEN)
     halves = torch.from_numpy(codes.numpy().astype(np.uint16))
     return {"numbers": planes(halves), "low": low, "step": step}, back
 

@@ -77,9 +77,9 @@ def write(
             )
         file.write(begin + worker)
         held = _write_inputs(file.write, contents, left, within(progress, 1, 2))
-        told = _told(contents, held, bits)
-        file.write(base64.b64encode(contents.deflated(told)).join(NUMBERS) + end)
-        return Written(file.tell(), told["said"])
+        about = _about(contents, held, bits)
+        file.write(base64.b64encode(contents.deflated(about)).join(NUMBERS) + end)
+        return Written(file.tell(), about["said"])
 
 
 def _bits(recordings: Texts, room: int) -> int:
@@ -120,10 +120,10 @@ def _write_inputs(
     return held
 
 
-def _told(contents: Contents, held: list[Head], bits: int) -> dict[str, Any]:
-    """What the page tells of itself: in words, and how far its weights are from the recording's."""
-    own: list[Inputs] = [contents.inputs[where] for where in {head.where for head in held}]
-    off = 0.0 if bits == SINGLE else max((inputs.difference for inputs in own), default=0.0)
+def _about(contents: Contents, held: list[Head], bits: int) -> dict[str, Any]:
+    """What the page says of itself: in words, and how far its weights are from the recording's."""
+    computed: list[Inputs] = [contents.inputs[where] for where in {head.where for head in held}]
+    off = 0.0 if bits == SINGLE else max((inputs.difference for inputs in computed), default=0.0)
     count, words = len(contents.heads), []
     if wrong := len(contents.wrong):
         words.append(f"{wrong} of {len(places(contents.texts))} calls cannot be shown; "

@@ -54,12 +54,12 @@ class Pyramid(Job):
         part = self._cells[rows, columns]
         weights, seen = part.nan_to_num(), (~part.isnan()).float()
         if self.reduce == "max":
-            found = _pooled(weights, by)
+            pixels = _pooled(weights, by)
         else:  # cells at the edge weigh what they have
             _, N, M = self.call.shape
             sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
-            found = _pooled(weights * sizes, by, "mean") / _pooled(sizes, by, "mean")
-        return found.masked_fill(_pooled(seen, by) == 0, torch.nan)
+            pixels = _pooled(weights * sizes, by, "mean") / _pooled(sizes, by, "mean")
+        return pixels.masked_fill(_pooled(seen, by) == 0, torch.nan)
 
     def _compute(self, band: range) -> None:
         _, N, M = self.call.shape
@@ -73,10 +73,10 @@ class Pyramid(Job):
         if not len(keys):
             return
         region = as_slice(queries), as_slice(keys)
-        found = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
+        cells = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
         hidden = self.call.hidden_cells((cell, cell), self.head, *region)
-        part = self._cells[as_slice(band), first : first + found.shape[1]]
-        part.copy_(found.masked_fill(hidden, torch.nan))
+        part = self._cells[as_slice(band), first : first + cells.shape[1]]
+        part.copy_(cells.masked_fill(hidden, torch.nan))
 
 
 def _pooled(table: Tensor, by: int, reduce: str = "max") -> Tensor:

@@ -4,7 +4,7 @@
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepared, useWalk, useWidth } from "../lists.js";
 import { painted, share, table } from "../map/colours.js";
-import { Colours } from "../map/under.js";
+import { Colours } from "../map/scale.js";
 import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 
 /** @import { State } from "../state.js" */

@@ -2,8 +2,8 @@
 
 import { callTitle } from "../heads/scores.js";
 import { gutter, inView } from "./place.js";
+import { ending, lowest, SCALES } from "./scale.js";
 import { SvgPen } from "./svg_pen.js";
-import { ending, lowest, SCALES } from "./under.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Axis, CallAbout, Side, Source } from "../types.js" */

@@ -1,11 +1,11 @@
 // Questions to the worker that computes weights from query and key (worker.js).
-import { inflated } from "./inflated.js";
+import { inflated } from "../wire.js";
 
 /** Questions one at a time, the newest first; what nobody waits for is not begun. */
 export class Computing {
   /** @param {ArrayBuffer} source of the worker */
   constructor(source) {
-    /** @type {{asked: any, signal?: AbortSignal, resolve: (found: any) => void, reject: (error: Error) => void}[]} */
+    /** @type {{question: any, signal?: AbortSignal, resolve: (found: any) => void, reject: (error: Error) => void}[]} */
     this.waiting = [];
     // from a file Chromium starts no worker of modules: this one is a script, in its own address
     const text = new TextDecoder().decode(source);
@@ -19,11 +19,11 @@ export class Computing {
       this._answered({ failed: event.message || "the worker did not start" });
   }
 
-  /** Ask, with the parts of the file that the question needs. @param {any} asked @param {AbortSignal} [signal] @returns {Promise<any>} */
-  async ask(asked, signal) {
-    await Promise.all(Object.values(asked.parts).map((name) => this._bring(name)));
+  /** Ask, with the parts of the file that the question needs. @param {any} question @param {AbortSignal} [signal] @returns {Promise<any>} */
+  async ask(question, signal) {
+    await Promise.all(Object.values(question.parts).map((name) => this._bring(name)));
     return new Promise((resolve, reject) => {
-      this.waiting.push({ asked, signal, resolve, reject });
+      this.waiting.push({ question, signal, resolve, reject });
       this._next();
     });
   }
@@ -46,7 +46,7 @@ export class Computing {
         newest.reject(new DOMException("not wanted any more", "AbortError"));
       else {
         this.now = newest;
-        this.worker.postMessage(newest.asked);
+        this.worker.postMessage(newest.question);
       }
     }
   }

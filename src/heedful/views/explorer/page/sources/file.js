@@ -3,15 +3,17 @@
 // their pictures and scores alone, and say so.
 import { mount } from "../app.js";
 import { alone, framed } from "../host.js";
+import { inflated, parts } from "../wire.js";
 import { Computing } from "./computing.js";
 import { sharesOf } from "./file_segments.js";
-import { inflated, parts } from "./inflated.js";
 
 const SIDE = 256; // pixels of a tile
 const PART = 1 << 20; // cells in one answer
 const TOKENS = 4096; // in one answer
-const LACKING =
-  "This page has no query and key for this head: look at the recording itself, or make the page with a larger --limit.";
+const lacking = (/** @type {string} */ what) =>
+  new Error(
+    `This page has no query and key for ${what}: look at the recording itself, or make the page with a larger --limit.`,
+  );
 
 /** A text as casefold has it, near enough: ß is ss, ς is σ. @param {string} text */
 const folded = (text) =>
@@ -38,12 +40,12 @@ const QUESTIONS = [
 ];
 
 class File {
-  /** @param {Record<string, any>} found */
-  constructor(found) {
-    this.parts = found;
+  /** @param {Record<string, any>} parts */
+  constructor(parts) {
+    this.parts = parts;
     /** @type {Promise<Computing> | null} */
     this.computing = null;
-    const { difference } = found.about.file;
+    const { difference } = parts.about.file;
     /** The word for what is computed. */
     this.word = difference ? `within ${short(difference)} of the recording’s` : "exact";
   }
@@ -51,14 +53,14 @@ class File {
   /**
    * What the library is asked.
    * @param {string} question
-   * @param {Record<string, any>} given
+   * @param {Record<string, any>} words
    * @param {AbortSignal} [signal]
    */
-  async ask(question, given = {}, signal = undefined) {
+  async ask(question, words = {}, signal = undefined) {
     if (question === "about") return this.parts.about;
     if (!QUESTIONS.includes(question))
       throw new Error("A file cannot do this; the page that `heedful look` opens can.");
-    return this[question](this._call(given.call), given, signal);
+    return this[question](this._call(words.call), words, signal);
   }
 
   /** What is known of a call. @param {string} id recording.text.call */
@@ -90,15 +92,15 @@ class File {
   /** The places of the heads of a call that have query and key, if any has. */
   held(call) {
     const places = [...this._measured(call).kinds.keys()].filter((h) => this._has(call, h));
-    if (!places.length) throw new Error(LACKING);
+    if (!places.length) throw lacking("the heads of this call");
     return places;
   }
 
-  /** What the worker computes of a head. @param {any} call @param {any} asked @param {AbortSignal} [signal] */
-  async computed(call, asked, signal) {
+  /** What the worker computes of a head. @param {any} call @param {any} question @param {AbortSignal} [signal] */
+  async computed(call, question, signal) {
     const { inputs } = this._measured(call);
-    const { h } = asked;
-    if (!this._has(call, h)) throw new Error(LACKING);
+    const { h } = question;
+    if (!this._has(call, h)) throw lacking("this head");
     this.computing ??= inflated(document.getElementById("worker")).then((of) => new Computing(of));
     const computing = await this.computing;
     const names = {
@@ -108,7 +110,7 @@ class File {
       ...(inputs.bias.length && { bias: inputs.bias[inputs.bias.length > 1 ? h : 0] }),
     };
     const of = { ...inputs, shape: call.about.shape };
-    return computing.ask({ ...asked, call: of, parts: names }, signal);
+    return computing.ask({ ...question, call: of, parts: names }, signal);
   }
 
   _names({ part }, axis) {
@@ -126,23 +128,23 @@ class File {
   }
 
   find(call, { axis, text }) {
-    const asked = folded(text);
+    const wanted = folded(text);
     const names = this._names(call, axis)?.tokens ?? [];
-    const found = [...names.keys()].filter((i) => folded(names[i]).includes(asked));
-    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== asked.trim());
-    found.sort((a, b) => isPart(a) - isPart(b));
-    const data = Int32Array.from(found.slice(0, 1000));
-    return { count: found.length, places: { data, shape: [data.length] } };
+    const places = [...names.keys()].filter((i) => folded(names[i]).includes(wanted));
+    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== wanted.trim());
+    places.sort((a, b) => isPart(a) - isPart(b));
+    const data = Int32Array.from(places.slice(0, 1000));
+    return { count: places.length, places: { data, shape: [data.length] } };
   }
 
   image(call, { axis }) {
-    const found = this.parts[`shared ${call.part.images?.[axis]}`];
-    if (!found) throw new Error("The image is not in this file: it has too many.");
-    return found;
+    const picture = this.parts[`shared ${call.part.images?.[axis]}`];
+    if (!picture) throw new Error("The image is not in this file: it has too many.");
+    return picture;
   }
 
-  segments(call, given, signal) {
-    return given.stop ? { word: "stopped" } : sharesOf(this, call, given, signal);
+  segments(call, words, signal) {
+    return words.stop ? { word: "stopped" } : sharesOf(this, call, words, signal);
   }
 
   small(call) {
@@ -169,8 +171,8 @@ class File {
         `tile ${row}, ${column} of level ${level}; expected one of a map of ${N} × ${M}`,
       );
     if (!this._has(call, h)) return this._stretched(call, h, rows, columns, size);
-    const asked = { what: "tile", h, rows, columns, size, reduce };
-    const { tile, isSampled } = await this.computed(call, asked, signal);
+    const question = { what: "tile", h, rows, columns, size, reduce };
+    const { tile, isSampled } = await this.computed(call, question, signal);
     return { word: isSampled ? `of one query in ${size}` : this.word, tile };
   }
 
@@ -201,6 +203,8 @@ class File {
   /** The mean of some heads along a row or a column. */
   async _line(call, heads, at, isRow, signal) {
     const places = heads.map((head) => this._head(call, head));
+    if (heads.length > 1 && places.some((h) => !this._has(call, h)))
+      throw lacking("some of these heads");
     const lines = await Promise.all(
       places.map((h) => this.computed(call, { what: "line", h, at, isRow }, signal)),
     );
@@ -216,23 +220,23 @@ class File {
     const shape = [q[1] - q[0], k[1] - k[0]];
     if (shape[0] * shape[1] > PART)
       throw new Error(`${shape.join(" × ")} cells; expected at most ${PART} at once`);
-    const asked = { what: "part", h: this._head(call, head), queries: q, keys: k };
-    return { word: this.word, ...(await this.computed(call, asked, signal)) };
+    const question = { what: "part", h: this._head(call, head), queries: q, keys: k };
+    return { word: this.word, ...(await this.computed(call, question, signal)) };
   }
 
   /** One weight with all that makes it. */
   async cell(call, { head, query, key }, signal) {
     const { proof, layout, why, name } = call.about;
-    const asked = { what: "cell", h: this._head(call, head), n: Number(query), m: Number(key) };
-    const made = await this.computed(call, asked, signal);
-    return { ...made, word: this.word, proof, layout, why, name };
+    const question = { what: "cell", h: this._head(call, head), n: Number(query), m: Number(key) };
+    const weight = await this.computed(call, question, signal);
+    return { ...weight, word: this.word, proof, layout, why, name };
   }
 
   /** The largest weights of a region. */
   async strongest(call, { head, queries, keys, count }, signal) {
     const region = { queries: range(queries), keys: range(keys), count: Number(count) };
-    const asked = { what: "strongest", h: this._head(call, head), ...region };
-    const { by, cells } = await this.computed(call, asked, signal);
+    const question = { what: "strongest", h: this._head(call, head), ...region };
+    const { by, cells } = await this.computed(call, question, signal);
     return { word: by > 1 ? `of one query in ${by}` : this.word, cells };
   }
 }

@@ -7,7 +7,7 @@ const STEP = 1 << 22; // weights that are computed in one step
 /**
  * How much each head of a call reads of each segment, as the server answers it.
  * @param {any} file what answers the page (file.js) @param {any} call
- * @param {{keys: string, queries?: string}} given @param {AbortSignal} [signal]
+ * @param {{keys: string, queries?: string}} words @param {AbortSignal} [signal]
  */
 export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   const part = file.parts[`segments ${call.id}`];
@@ -15,12 +15,13 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   const { shape, kind, first } = call.about;
   const [H, N, M] = shape;
   const to = withRest(runs(keys), M);
-  const marked = kind === "cross" ? runs(queries) : runs(keys).map((one) => moved(one, first, N));
+  const marked =
+    kind === "cross" ? runs(queries) : runs(keys).map((segment) => moved(segment, first, N));
   const from = withRest(marked, N);
   const [A, B] = [from.length, to.length];
   const held = file.held(call);
   const sinks = call.part.inputs.sinks;
-  const found = {
+  const table = {
     share: numbers(H, A, B),
     chance: numbers(H, A, B),
     learned: numbers(H, A),
@@ -38,20 +39,20 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
     const sum = (name, i) => steps.reduce((sum, step) => sum + step[name][i], 0);
     for (let a = 0; a < A; a++) {
       const n = sum("queries", a);
-      found.queries.data[h * A + a] = n;
+      table.queries.data[h * A + a] = n;
       if (!n) continue;
-      found.learned.data[h * A + a] = sinks ? 1 - sum("left", a) / n : 0;
+      table.learned.data[h * A + a] = sinks ? 1 - sum("left", a) / n : 0;
       for (let i = a * B; i < (a + 1) * B; i++) {
-        found.share.data[h * A * B + i] = sum("share", i) / n;
-        found.chance.data[h * A * B + i] = sum("chance", i) / n;
+        table.share.data[h * A * B + i] = sum("share", i) / n;
+        table.chance.data[h * A * B + i] = sum("chance", i) / n;
       }
     }
   }
-  const sizes = to.map((one) => one.reduce((sum, [a, b]) => sum + b - a, 0));
+  const sizes = to.map((segment) => segment.reduce((sum, [a, b]) => sum + b - a, 0));
   return {
     word: held.length < H ? `${file.word}, of the ${held.length} heads in this page` : file.word,
     sinks,
-    ...found,
+    ...table,
     keys: { data: Int32Array.from(sizes), shape: [B] },
   };
 }
@@ -67,8 +68,8 @@ const runs = (text) =>
   text
     .split(";")
     .filter(Boolean)
-    .map((one) =>
-      one.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
+    .map((segment) =>
+      segment.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
     );
 
 /** Those of the queries that stand at some keys. @param {Runs} of @param {number} first @param {number} N */
@@ -80,7 +81,7 @@ const moved = (of, first, N) =>
 /** With what is in no segment, if there is any. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
 function withRest(segments, size) {
   const inside = new Uint8Array(size);
-  for (const one of segments) for (const [a, b] of one) inside.fill(1, a, b);
+  for (const segment of segments) for (const [a, b] of segment) inside.fill(1, a, b);
   /** @type {Runs} */
   const rest = [];
   for (let at = 0; at < size; at++) {

@@ -13,7 +13,7 @@ const parts = new Map();
 
 /**
  * A question about a head of a call of H heads, N queries and M keys.
- * @typedef {object} Asked
+ * @typedef {object} Question
  * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell"} what
  * @property {number} h the place of the head in its call
  * @property {Partial<Record<Kind, string>>} parts their names
@@ -22,7 +22,7 @@ const parts = new Map();
 
 /** One head, with its numbers decoded. */
 class Head {
-  /** @param {Asked} asked */
+  /** @param {Question} question */
   constructor({ call, h, parts: names }) {
     const [query, key, mask, bias] = /** @type {Kind[]} */ (["query", "key", "mask", "bias"]).map(
       (kind) => parts.get(names[kind] ?? ""),
@@ -92,46 +92,46 @@ class Head {
   /** A row or a column. */
   line({ at, isRow }) {
     if (isRow) return this.weights(at, 0, this.M, new Float32Array(this.M));
-    const one = new Float32Array(1);
-    return Float32Array.from({ length: this.N }, (_, n) => this.weights(n, at, at + 1, one)[0]);
+    const row = new Float32Array(1);
+    return Float32Array.from({ length: this.N }, (_, n) => this.weights(n, at, at + 1, row)[0]);
   }
 
   /** Sums over rows of what each segment of queries gives to each of keys, as ops/segments.py has them. */
   shares({ from, to, rows }) {
     const [A, B] = [from.length, to.length];
-    const found = {
+    const sums = {
       share: new Float64Array(A * B),
       chance: new Float64Array(A * B),
       left: new Float64Array(A),
       queries: new Float64Array(A),
     };
-    const one = new Float32Array(this.M);
+    const row = new Float32Array(this.M);
     const [share, seen] = [new Float64Array(B), new Float64Array(B)];
     for (let n = rows[0]; n < rows[1]; n++) {
       const mine = [...from.keys()].filter((a) => from[a].some(([x, y]) => n >= x && n < y));
       const choices = this.mask.count(this.h, n);
       if (!mine.length || !choices || this.sums[n] === -Infinity) continue;
       const [first, end] = this.mask.run(n);
-      this.weights(n, first, end, one);
-      const left = this.sinks ? one.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
+      this.weights(n, first, end, row);
+      const left = this.sinks ? row.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
       for (let b = 0; b < B; b++) {
         share[b] = seen[b] = 0;
         for (const [x, y] of to[b])
           for (let m = Math.max(x, first); m < Math.min(y, end); m++) {
-            share[b] += one[m - first];
+            share[b] += row[m - first];
             seen[b] += Number(this.mask.allows(this.h, n, m));
           }
       }
       for (const a of mine) {
-        found.queries[a]++;
-        found.left[a] += left;
+        sums.queries[a]++;
+        sums.left[a] += left;
         for (let b = 0; b < B; b++) {
-          found.share[a * B + b] += share[b];
-          found.chance[a * B + b] += (left * seen[b]) / choices;
+          sums.share[a * B + b] += share[b];
+          sums.chance[a * B + b] += (left * seen[b]) / choices;
         }
       }
     }
-    return found;
+    return sums;
   }
 
   /**
@@ -144,25 +144,31 @@ class Head {
     const last = Math.min(this.N, rows[1] * size);
     const isSampled = (last - rows[0] * size) * (to - from) > COMPUTED;
     const data = new Float32Array(wide * high).fill(NaN);
-    const one = new Float32Array(to - from);
+    const line = new Float32Array(to - from);
     for (let n = rows[0] * size; n < last; n++) {
       const [first, end] = this.mask.run(n);
       if (first >= to || end <= from) continue;
       const row = Math.floor(n / size);
+      const start = (row - rows[0]) * wide - columns[0]; // of the row of pixels
       const count = Math.min(size, this.N - row * size);
-      const isTaken = !isSampled || n === row * size + (count >> 1);
-      if (isTaken) this.weights(n, from, to, one);
+      const [left, right] = [Math.max(from, first), Math.min(to, end)];
+      if (isSampled && n !== row * size + (count >> 1)) {
+        // not computed, only looked at: by pixels, or where a table says which cells may be seen, by cells
+        for (let m = left; m < right; m += this.mask.tables.length ? 1 : size - (m % size))
+          if (this.mask.allows(this.h, n, m)) data[start + Math.floor(m / size)] ||= 0;
+        continue;
+      }
+      this.weights(n, from, to, line);
       const share = isSampled ? 1 : 1 / count;
-      for (let m = Math.max(from, first); m < Math.min(to, end); m++) {
+      for (let m = left; m < right; m++) {
         if (!this.mask.allows(this.h, n, m)) continue;
-        const column = Math.floor(m / size);
-        const at = (row - rows[0]) * wide + column - columns[0];
-        const before = Number.isNaN(data[at]) ? 0 : data[at];
-        const weight = isTaken ? one[m - from] : 0;
+        const at = start + Math.floor(m / size);
+        const before = data[at] || 0; // NaN at first
+        const weight = line[m - from];
         data[at] =
           reduce === "max"
             ? Math.max(before, weight)
-            : before + (weight * share) / Math.min(size, this.M - column * size);
+            : before + (weight * share) / Math.min(size, this.M - Math.floor(m / size) * size);
       }
     }
     return { isSampled, tile: { data, shape: [high, wide] } };
@@ -172,14 +178,14 @@ class Head {
   strongest({ queries, keys, count }) {
     /** @type {number[][]} */
     let cells = [];
-    const one = new Float32Array(keys[1] - keys[0]);
-    const by = Math.max(1, Math.ceil(((queries[1] - queries[0]) * one.length) / COMPUTED));
+    const row = new Float32Array(keys[1] - keys[0]);
+    const by = Math.max(1, Math.ceil(((queries[1] - queries[0]) * row.length) / COMPUTED));
     for (let n = queries[0]; n < queries[1]; n += by) {
-      this.weights(n, ...keys, one);
+      this.weights(n, ...keys, row);
       const least = cells.length < count ? 0 : cells[cells.length - 1][0];
-      const some = [...one.keys()].filter((i) => one[i] > least);
+      const some = [...row.keys()].filter((i) => row[i] > least);
       if (!some.length) continue;
-      const more = some.map((i) => [one[i], n, keys[0] + i]);
+      const more = some.map((i) => [row[i], n, keys[0] + i]);
       cells = [...cells, ...more].sort((a, b) => b[0] - a[0]).slice(0, count);
     }
     return { by, cells };
@@ -215,7 +221,7 @@ class Head {
       group,
       query: array(query),
       key: array(key),
-      products: array(query.map((one, d) => one * key[d])),
+      products: array(query.map((part, d) => part * key[d])),
       rivals: array(Int32Array.from(best)),
       scores: array(Float32Array.from(best, (i) => scores[i])),
       weights: array(Float32Array.from(best, (i) => this.share(n, scores[i]))),
@@ -239,10 +245,10 @@ function decoded({ numbers, low, step }) {
     for (let i = 0; i < count; i++) bits[i] |= data[plane * count + i] << (8 * plane);
   if (!low) return new Float32Array(bits.buffer);
   const width = low.data.length;
-  const found = new Float32Array(count);
+  const decoded = new Float32Array(count);
   for (let i = 0; i < count; i++)
-    found[i] = bits[i] ? low.data[i % width] + (bits[i] - 1) * step.data[i % width] : -Infinity;
-  return found;
+    decoded[i] = bits[i] ? low.data[i % width] + (bits[i] - 1) * step.data[i % width] : -Infinity;
+  return decoded;
 }
 
 /** Take in a part of the file. @param {string} name @param {ArrayBuffer} bytes */
@@ -251,8 +257,9 @@ export function bring(name, bytes) {
   parts.set(name, part.numbers?.shape ? { ...part, numbers: decoded(part) } : part);
 }
 
-/** @param {Asked} asked */
-export const computed = (asked) => new Head(asked)[asked.what](/** @type {any} */ (asked));
+/** @param {Question} question */
+export const computed = (question) =>
+  new Head(question)[question.what](/** @type {any} */ (question));
 
 globalThis.onmessage = ({ data }) => {
   if (data.bytes) return bring(data.name, data.bytes);

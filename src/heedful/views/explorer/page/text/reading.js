@@ -70,6 +70,11 @@ export class Reading {
     return { query: query >= 0 && query < N ? query : null, key };
   }
 
+  /** Why there is no answer; "" where there may be one. */
+  get failed() {
+    return this.looks.value?.failed ?? this.looked.value?.failed ?? "";
+  }
+
   /** The answer about a row, where it is the one that is shown. */
   get row() {
     return fitting(this.looks, this.focus.value.query, this);

@@ -131,6 +131,7 @@ function Legend({ reading, tokens, state }) {
     state.cell.value = { query: q, key: k };
     state.pinned.value = true;
   };
+  if (reading.failed) return html`<p class="wrong legend">${reading.failed}</p>`;
   return html`<div class="legend short">
     ${
       query === null || only === "column"
