@@ -113,6 +113,15 @@ class Processes:
             raise EndedElsewhereError("the first process could not go on")
         return json.loads(value)
 
+    def announced_of(self, do: Callable[[], T]) -> T:
+        """What the first process computes and announces, which JSON must hold; as `announced`."""
+        if not self.is_first:
+            return cast(T, self.announced())
+        with self.announcing():
+            value = do()
+            self.announce(value)
+        return value
+
     @contextmanager
     def together(self, timeout: float, device: torch.device | None = None) -> Iterator[None]:
         """A process group of all of them.

@@ -171,14 +171,8 @@ class Played(Processes):
         super().__init__(rank, len(found))
         self.found = found
 
-    def told(self, do):
+    def announced_of(self, do):
         return do()
-
-    def goes_on(self):
-        pass
-
-    def meet(self, timeout):
-        pass
 
     def together(self, timeout):
         return nullcontext()

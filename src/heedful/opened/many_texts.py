@@ -143,12 +143,7 @@ def over_texts(
         opened.contexts("", context_length)  # what is wrong for every text is said at once
         return [*map(_sized, text_files(names, include))]
 
-    if here.is_first:
-        with here.announcing():
-            texts = listed()
-            here.announce(texts)
-    else:
-        texts = here.announced()
+    texts = here.announced_of(listed)
     parts = [part for text, (_, size) in enumerate(texts) for part in _parts(text, size)]
     own = [parts[i] for i in shares([part.size for part in parts], here.size)[here.rank]]
     done = _Done(own, progress)
