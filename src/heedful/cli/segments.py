@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.sequences import chosen
+from heedful.cli.sequences import with_progress
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -155,15 +155,10 @@ def shares_of(
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[int, Segments]:
     """The shares of every sequence of a batch, or of one, by the sequence's number."""
-    wanted = chosen(recording, sequence)
-    found = {}
-    for done, (at, one) in enumerate(wanted):
-
-        def tell(share: float, done: int = done) -> None:
-            progress((done + share) / len(wanted))
-
-        found[at] = one.segments(segments, progress=tell)
-    return found
+    return {
+        at: text.segments(segments, progress=tell)
+        for at, text, tell in with_progress(recording, sequence, progress)
+    }
 
 
 class Row(NamedTuple):

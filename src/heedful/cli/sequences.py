@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError
@@ -23,6 +24,15 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
     if sequence is not None:
         return [(sequence, sequences[sequence])]
     return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
+
+
+def with_progress(
+    recording: Recording, sequence: int | None, progress: Callable[[float], None]
+) -> Iterator[tuple[int, Sequence, Callable[[float], None]]]:
+    """As `chosen`, each with what is to be told of its own progress, from 0 to 1."""
+    wanted = chosen(recording, sequence)
+    for done, (at, text) in enumerate(wanted):
+        yield at, text, lambda share, done=done: progress((done + share) / len(wanted))
 
 
 def part_of(recording: Recording, sequence: int, part: int) -> Sequence:

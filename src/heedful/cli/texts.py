@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -63,14 +62,6 @@ def check_usage(parameters: dict[str, Any]) -> None:
         raise click.UsageError(f"--texts and {wrong[0]} do not go together.{several}")
     if wrong:
         raise click.UsageError(f"{wrong[0]} is for --texts.")
-
-
-def hint_at_folder(text: str | None) -> None:
-    """Tell who names a folder as the text that its name is what is read."""
-    if text is not None and os.path.isdir(text):
-        click.echo(
-            f"{text!r} is read as a text; --texts {text} reads the texts of the folder", err=True
-        )
 
 
 class Chosen(NamedTuple):

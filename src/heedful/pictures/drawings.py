@@ -173,7 +173,7 @@ def probabilities(
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(rows)), rows)
     ax.spines[:].set_visible(False)
-    bar(figure, image, [ax], "probability")
+    bar(figure, image, "probability", ax=ax)
     return _done(figure)
 
 

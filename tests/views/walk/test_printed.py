@@ -9,7 +9,8 @@ from rich.console import Console
 from walks import walk
 
 from heedful.explain import VARIANTS, explain
-from heedful.views.numbers import Labels, Matrix, fit, products, visible
+from heedful.views.numbers import Labels, Matrix, products, visible
+from heedful.views.terminal import fit
 from heedful.views.walk.followed import follow
 from heedful.views.walk.printed import show
 
