@@ -77,16 +77,11 @@ def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
     )
 
 
-def test_resume_of_what_is_not_there_begins_nothing(said, tmp_path):
-    out = tmp_path / "typo"
-    refused(said("train", "--out", out, "--resume"), "typo", "check the path")
-    assert not out.exists()
-
-
-def test_a_text_that_is_refused_leaves_no_skeleton(said, tmp_path):
+def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
     (tmp_path / "short.txt").write_text("hi")
     out = tmp_path / "deep" / "run"
-    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "give more text")
+    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
+    refused(said("train", "--out", out, "--resume"), str(out))
     assert not out.parent.exists()
 
 
@@ -307,8 +302,8 @@ def test_how_a_picture_looks(trained, said, tmp_path, drawn):
     text = path.read_text()
     assert ">Seven $<" in text  # text is text
     assert "logarithmic scale" in text
-    refused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "above 0")
-    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "above 0")
+    misused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
+    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
 
 
 def test_a_recording_is_drawn_with_its_text(trained, said, tmp_path, drawn, monkeypatch):

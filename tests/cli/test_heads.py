@@ -13,7 +13,6 @@ from typed import refused, train
 import heedful
 from heedful.cli.heads import as_data, heads_of
 from heedful.cli.record import _heads, certified
-from heedful.errors import SaveError
 from heedful.head_kinds import SCORES
 from heedful.pictures import layers
 from heedful.recording import Head, from_attentions
@@ -120,12 +119,6 @@ def test_a_place_that_cannot_be_written_is_told_before_the_model_runs(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_saving_names_the_folder_that_is_missing(tmp_path):
-    recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
-    with pytest.raises(SaveError, match=f"no directory {tmp_path / 'no'};"):
-        recording.save(tmp_path / "no" / "x.safetensors")
-
-
 def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_path):
     out, whole = tmp_path / "some.safetensors", tmp_path / "all.safetensors"
     assert said("record", trained, TEXT, "--out", whole)[0] == 0
@@ -197,24 +190,6 @@ def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_pat
     assert [row["call"] for row in rows] == [0, 0, 1, 1]
     highest = max(rows, key=lambda row: row["entropy"])
     assert lines[0].split()[:2] == [f"–.{highest['head']}", str(highest["call"])]
-
-
-def test_a_head_of_no_kind_has_a_dash(said, tmp_path):
-    map_ = torch.full((12, 12), 0.004)
-    for n in range(12):
-        map_[n, [(n + 5) % 12, (n + 6) % 12]] = 0.48
-    path = from_attentions([map_[None, None]]).save(tmp_path / "none.safetensors")
-    assert said("heads", path)[1].splitlines()[1].split()[1] == "–"
-    assert json.loads(said("heads", path, "--json")[1])[0]["kind"] == "-"
-
-
-def test_progress_is_told_from_nothing_to_all(trained, tmp_path):
-    recording = from_attentions([torch.rand(1, H, 5, 5).softmax(-1) for H in (2, 3)])
-    shares = []
-    rows = heads_of(recording, progress=shares.append)
-    assert len(rows) == 5
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < shares[-1] == 1.0
 
 
 def test_a_bar_only_on_a_terminal(trained, said, monkeypatch):

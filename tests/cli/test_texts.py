@@ -10,7 +10,6 @@ from typed import misused, refused, train
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES
-from heedful.opened import OpenedGPT
 
 CONTEXT = 32
 SMALL = ["--context-length", str(CONTEXT), "--width", "24", "--layers", "2", "--heads", "3",
@@ -137,15 +136,6 @@ def test_where_nothing_can_be_read_nothing_is_shown(trained, tmp_path, said):
     assert error.splitlines() == lines[:11]
 
 
-def test_what_is_no_text_is_told_of_and_not_read(trained, folder, said):
-    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\0")
-    status, output, error = said("heads", trained, "--texts", folder, "--json")
-    assert (status, json.loads(output)["texts"]) == (0, 3)
-    assert error.splitlines() == [
-        f"left out of {folder}, as no text: picture.png; --include '*.txt' chooses what is read"
-    ]
-
-
 @pytest.mark.parametrize(
     "arguments",
     ["a-text", "--file x", "--second x", "--cut", "--sequence 0", "--segments @@", "--over-heads",
@@ -171,12 +161,3 @@ def test_what_is_not_there(trained, folder, said):
     [[status, *heavy]] = heavy_modules(["heads", str(folder / "none"), "--texts", str(folder)])
     assert status == "1"
     assert "torch" not in heavy
-
-
-def test_ctrl_c_ends_it_in_one_line(trained, folder, said, monkeypatch):
-    def interrupted(self, given):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(OpenedGPT, "recorded", interrupted)
-    status, output, error = said("heads", trained, "--texts", folder)
-    assert (status, output, error.strip()) == (130, "", "heedful: interrupted")

@@ -220,7 +220,7 @@ def test_any_number_of_maps_of_any_shape_is_drawn(count, rows, cols, length, mas
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: heatmaps([], SIX, titles=[]), "0 maps; expected 1 to 256"),
+        (lambda: heatmaps([], SIX, titles=[]), "no maps"),
         (lambda: heatmaps([np.eye(6)], SIX, titles=[]), "0 titles for 1 maps"),
         (lambda: heatmaps([np.eye(5)], SIX, titles=["h"]), r"\(5, 5\); expected \(6, 6\)"),
         (lambda: heatmaps([uneven(6, 7)], SIX, titles=["h"]), "give key_tokens"),

@@ -209,13 +209,12 @@ def _heads(recording: Recording, screen: Console) -> None:
 
 
 def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
-    from heedful.cli.plot import draw_attention, draw_positions
-    from heedful.files import make_directory
+    from heedful.cli.plot import draw_attention, positions_figure
+    from heedful.pictures.saving import save
 
     folder = out / "pictures"
-    make_directory(folder)
-    paths = draw_attention(recording, ("heads", "scores"), folder, "png")
-    paths.append(draw_positions(opened.positions, folder / "positions.png"))
+    paths = draw_attention(recording, folder)
+    paths.append(save(positions_figure(opened.positions), folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
 

@@ -87,7 +87,6 @@ def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module
 
 
 def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
-    from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.views.block_diagram import draw_block
     from heedful.views.model_diagram import draw_model
@@ -99,7 +98,6 @@ def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, b
             cause="how its parts follow one another is in its own code",
             remedy="leave out --out: its settings and parameters are shown",
         )
-    make_directory(out.parent)
     save((draw_block if block else draw_model)(shape), out)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.options import check_model, json_option, opening_options
+from heedful.cli.options import check_model, json_option, opening_options, refuse
 from heedful.cli.places import check_picture
 from heedful.errors import ArgumentError, TextError
 
@@ -93,11 +93,11 @@ def embed(
     name), whose tokens are the words, or a table in a CSV or JSON file; without it, the four words
     of document 001 (Pahwa).
     """
-    if keep_given and not given:
-        raise click.UsageError("--keep-given goes with --analogy.")
-    if (chosen or pairs) and not picture:
-        raise click.UsageError("--word and --pair go with --picture.")
-    if picture:
+    if not given:
+        refuse({"--keep-given": keep_given}, "goes with --analogy.")
+    if not picture:
+        refuse({"--word": chosen, "--pair": pairs}, "goes with --picture.")
+    else:
         check_picture(picture, overwrite)
     vectors = _vectors(source, opening)
     found = _find(vectors, between, similar, given, keep_given, count)

@@ -121,6 +121,17 @@ def program() -> str:
     return "heedful" if shutil.which("heedful") else f"{shlex.quote(sys.executable)} -m heedful"
 
 
+def refuse(given: Mapping[str, Any], why: str) -> None:
+    """Refuse the first option that was given, of some by their names.
+
+    Raises:
+        UsageError: its name, and why.
+    """
+    for name, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise click.UsageError(f"{name} {why}")
+
+
 def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
     """A text given as an argument, or with --file (`-` is standard input)."""
     from heedful.text import FileSource

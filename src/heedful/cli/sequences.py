@@ -18,10 +18,8 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
         ArgumentError: no such sequence.
     """
     sequences = recording.sequences or [recording]
-    if sequence is not None and sequence >= len(sequences):
-        many = f"numbers from 0 to {len(sequences) - 1}" if len(sequences) > 1 else "0 alone"
-        raise ArgumentError(f"sequence {sequence}", expected=f"{many}, those of the recording")
     if sequence is not None:
+        _check("sequence", sequence, len(sequences))
         return [(sequence, sequences[sequence])]
     return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
 
@@ -42,8 +40,10 @@ def part_of(recording: Recording, sequence: int, part: int) -> Sequence:
         ArgumentError: no such sequence or part.
     """
     [(_, text)] = chosen(recording, sequence)
-    parts = text.parts
-    if part >= len(parts):
-        many = f"numbers from 0 to {len(parts) - 1}" if len(parts) > 1 else "0 alone"
-        raise ArgumentError(f"part {part}", expected=f"{many}, those of the text")
-    return parts[part]
+    _check("part", part, len(text.parts))
+    return text.parts[part]
+
+
+def _check(what: str, number: int, count: int) -> None:
+    if number >= count:
+        raise ArgumentError(f"{what} {number}", expected=f"0 to {count - 1}, as there are {count}")

@@ -26,10 +26,15 @@ def colours(name: str) -> Colormap:
     return matplotlib.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
 
 
-def whole_numbers(ax: Axes, x: str, y: str) -> None:
-    """Names the axes, with whole numbers along x and no tick marks."""
+def name_axes(ax: Axes, x: str, y: str) -> None:
+    """What is across and what is up."""
     ax.set_xlabel(x, fontsize=9, color=QUIET, labelpad=6)
     ax.set_ylabel(y, fontsize=9, color=QUIET, labelpad=6)
+
+
+def whole_numbers(ax: Axes, x: str, y: str) -> None:
+    """Names the axes, with whole numbers along x and no tick marks."""
+    name_axes(ax, x, y)
     ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 4, 5, 10], integer=True, min_n_ticks=1))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -85,7 +90,7 @@ def bar(
 
     It stands on axes of its own, `cax`, or takes its room from others, `ax`.
     """
-    room = {} if "cax" in where else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
+    room: dict[str, Any] = {} if "cax" in where else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
     bar = figure.colorbar(shown, extend=extend, **where, **room)
     bar.outline.set_visible(False)
     bar.ax.tick_params(which="both", length=0, labelsize=8, labelcolor=QUIET, pad=4)
