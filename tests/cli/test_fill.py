@@ -261,15 +261,18 @@ def test_a_bert_of_ones_own_text_needs_no_network(said, tmp_path):
     assert found == pytest.approx(likely.values.tolist(), abs=1e-5)
 
 
-def test_options_of_another_kind_of_model_are_refused(said, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ("--preset bert --qk-norm", "qk_norm"),
+        ("--attention-dropout 0.1", "attention_dropout"),
+        ("--preset bert --tokenizer characters", "wordpiece"),
+        ("--tokenizer wordpiece", "GPT"),
+        ("--preset bert --vocabulary 300 --compact", "compact"),
+    ],
+)
+def test_options_of_another_kind_of_model_are_refused(options, word, said, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
-
-    def train(*arguments):
-        return said("train", tmp_path / "text.txt", "--out", tmp_path / "run", *arguments)
-
-    refused(train("--preset", "bert", "--qk-norm"), "qk_norm = True", "BERT")
-    refused(train("--attention-dropout", "0.1"), "attention_dropout = 0.1", "GPT")
-    refused(train("--preset", "bert", "--tokenizer", "characters"), "characters", "wordpiece")
-    refused(train("--tokenizer", "wordpiece"), "wordpiece for a model of the kind GPT")
-    refused(train("--preset", "bert", "--vocabulary", "300", "--compact"), "compact")
-    assert not (tmp_path / "run").exists()
+    out = tmp_path / "run"
+    refused(said("train", tmp_path / "text.txt", "--out", out, *options.split()), word)
+    assert not out.exists()

@@ -30,7 +30,11 @@ def with_progress(
     """As `chosen`, each with what is to be told of its own progress, from 0 to 1."""
     wanted = chosen(recording, sequence)
     for done, (at, text) in enumerate(wanted):
-        yield at, text, lambda share, done=done: progress((done + share) / len(wanted))
+
+        def tell(share: float, done: int = done) -> None:
+            progress((done + share) / len(wanted))
+
+        yield at, text, tell
 
 
 def part_of(recording: Recording, sequence: int, part: int) -> Sequence:

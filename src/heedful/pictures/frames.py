@@ -121,6 +121,7 @@ def cells(frame: Frame, size: float | None = None) -> int:
     >>> cells(Frame(4, 4, (1000, 1000))), cells(Frame(48, 64, (1000, 1000)))
     (244, 64)
     """
+    _check_size(size)
     layout = _layout(frame._replace(queries=6, keys=6), size)
     return min(MANY, max(FEW, int(SHARP * max(layout.width, layout.map_height))))
 
@@ -136,8 +137,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
     Raises:
         ArgumentError: they do not, or a picture that is too large.
     """
-    if size is not None and not 2 <= size <= LONGEST:
-        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches, a page has 9")
+    _check_size(size)
     layouts = [_layout(frame, size, bool(values)) for frame in frames]
     if max(layout.left + layout.content for layout in layouts) + BAR > LONGEST or (
         sum(layout.height for layout in layouts) > LONGEST
@@ -152,6 +152,11 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
         for frame, layout in zip(frames, layouts, strict=True):
             _check_numbers(frame, layout)
     return layouts
+
+
+def _check_size(size: float | None) -> None:
+    if size is not None and not 2 <= size <= LONGEST:
+        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches, a page has 9")
 
 
 def _check_numbers(frame: Frame, layout: Layout) -> None:
