@@ -20,3 +20,12 @@ def refused(result, *words):
     assert not error.startswith("heedful: unexpected")
     for word in words:
         assert word in error
+
+
+def misused(result, *words):
+    """Wrong usage: one line on standard error that names the option, and status 2."""
+    status, output, error = result
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("heedful")
+    for word in words:
+        assert word in error

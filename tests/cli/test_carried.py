@@ -4,7 +4,6 @@ import json
 
 import pytest
 import tiktoken
-from rich.cells import cell_len
 from typed import train
 
 SMALL = ["--tokenizer", "tiny", "--width", "8", "--layers", "1", "--heads", "2", "--batch", "2",
@@ -48,15 +47,3 @@ def test_every_command_works_on_the_run_alone(trained, tiny, said, tmp_path):
     assert said("explain", "the theme", "--model", trained)[0] == 0
     assert said("embed", trained, "--similar", "the", "--count", "2")[0] == 0
     assert said("train", "--out", trained, "--resume", "--steps", "3")[0] == 0
-
-
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_probabilities_break_between_tokens_at_any_width(width, trained, said, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    output = said("generate", trained, "the thing", "--probabilities", "6")[1]
-    lines = output.splitlines()
-    assert max(map(cell_len, lines)) <= width
-    assert all(line.count("“") == line.count("%") for line in lines[1:])
-    assert output.count("%") == 6 * len(json.loads(
-        said("generate", trained, "the thing", "--probabilities", "1", "--json")[1]
-    ))  # fmt: skip

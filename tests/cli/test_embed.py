@@ -1,13 +1,13 @@
 """`heedful embed`, as a person types it."""
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.cells import cell_len
+from typed import refused
 
 from heedful.models import load_model
 from heedful.opened import OpenedGPT
@@ -130,10 +130,7 @@ def test_rows_without_a_token_never_answer(said, monkeypatch):
     ],
 )
 def test_what_is_wrong_is_one_line(arguments, words, said):
-    status, _, error = said("embed", *arguments)
-    assert status == 1
-    assert words in error
-    assert error.count("\n") == 1
+    refused(said("embed", *arguments), words)
 
 
 def test_wrong_usage(said):
@@ -141,21 +138,15 @@ def test_wrong_usage(said):
         assert said("embed", *arguments)[0] == 2
 
 
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_every_number_stands_whole_beneath_its_word_at_any_width(
-    width, said, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("COLUMNS", str(width))
-    words = ["strawberry", "cherry", "international", "火", "banana", "elderberry", "fig", "plum"]
-    rows = torch.randn(8, 3, generator=torch.manual_seed(3), dtype=torch.float64)
+def test_every_number_stands_beneath_its_word(said, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["strawberry", "cherry", "international", "火", "banana", "elderberry"]
+    rows = torch.randn(6, 3, generator=torch.manual_seed(3), dtype=torch.float64)
     path = tmp_path / "words.json"
     path.write_text(json.dumps(dict(zip(words, rows.tolist(), strict=True))))
-    output = said("embed", path)[1]
-    assert max(map(cell_len, output.splitlines())) <= width
+    lines = said("embed", path)[1].splitlines()
+    assert max(map(cell_len, lines)) <= 80
     unit = rows / rows.norm(dim=1, keepdim=True)
-    found = re.findall(r"-?\d\.\d{4}\b", output)
-    expected = [f"{value:.4f}" for value in (unit @ unit.T).flatten().tolist()]
-    assert sorted(found) == sorted(expected)
-    for word in words:
-        [first, *_] = [line for line in output.splitlines() if line.startswith(word)]
-        assert first.split()[1] == expected[8 * words.index(word)]
+    for word, expected in zip(words, (unit @ unit.T).tolist(), strict=True):
+        [line] = [line for line in lines if line.startswith(word)]
+        assert line.split()[1:] == [f"{value:.4f}" for value in expected]

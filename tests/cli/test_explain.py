@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from typed import refused
+from typed import misused, refused
 
 from heedful.cli.explain import VARIANTS
 from heedful.explain import VARIANTS as KNOWN
@@ -136,29 +136,6 @@ def infinite(numbers):
     return float("-inf") if numbers is None else numbers
 
 
-def test_json_of_a_followed_word_is_its_row(said):
-    _, output, _ = said("to be or to be", "--json", "--query", "be", "--variant", "causal")
-    assert json.loads(output)["query"] == {"token": "be", "place": 1, "places": [1, 4]}
-    found = steps(output)
-    assert found["scores"]["indices"] == [[1], [0, 1, 2, 3, 4]]
-    assert len(found["key"]["numbers"]) == 5
-    assert not found["weights"]["whole"]
-
-
-def test_json_of_a_long_text_says_which_corners_it_gives(said, tmp_path):
-    path = tmp_path / "long.txt"
-    path.write_text("seven more words for the long text " * 300)
-    status, output, _ = said("--file", path, "--json")
-    assert status == 0
-    found = steps(output)
-    corner = [0, 1, 2, 3, 2097, 2098, 2099]
-    assert found["embeddings"]["whole"]
-    assert not found["scores"]["whole"]
-    assert found["scores"]["shape"] == [2100, 2100]
-    assert found["scores"]["indices"] == [corner, corner]
-    assert len(found["scores"]["numbers"]) == 7
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -169,9 +146,8 @@ def test_json_of_a_long_text_says_which_corners_it_gives(said, tmp_path):
         ("\x1b[2J", "<1b>"),
     ],
 )
-@pytest.mark.parametrize("variant", ["simple", "multihead", "projected"])
-def test_any_script_and_one_token(said, text, shown, variant):
-    status, output, error = said(text, "--variant", variant)
+def test_any_script_and_one_token(said, text, shown):
+    status, output, error = said(text, "--variant", "multihead")
     assert (status, error) == (0, "")
     assert "\x1b" not in output
     assert shown in output
@@ -181,38 +157,27 @@ def test_any_script_and_one_token(said, text, shown, variant):
     ("arguments", "word"),
     [
         ([""], "empty"),
-        ([" \n"], "empty"),
         (["a", "--query", "b"], "no token"),
         (["a", "--variant", "multihead", "--heads", "3"], "divides"),
-        (["a", "--head", "1"], "head 0, the only one"),
+        (["a", "--head", "1"], "head 0"),
         (["a", "--variant", "cross", "--memory", " "], "empty"),
         (["a", "--model", "/nowhere"], "/nowhere"),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(said, arguments, word):
-    status, output, error = said(*arguments)
-    assert (status, output) == (1, "")
-    assert error.startswith("heedful: ")
-    assert error.count("\n") == 1
-    assert word in error
-    assert "unexpected" not in error
+    refused(said(*arguments), word)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--variant", "cross"],
-        ["--memory", "b"],
-        ["--layer", "1"],
-        ["--model", "run", "--variant", "causal"],
-        ["--target", "b"],
-        ["--second", "b"],
-        ["--variant", "none"],
-        ["--heads", "0"],
-    ],
-)
-def test_wrong_usage(said, arguments):
-    assert said("a", *arguments)[0] == 2
+    ["--variant cross", "--memory b", "--layer 1", "--model run --variant causal", "--target b",
+     "--second b", "--variant none", "--heads 0", "--html a.html --json",
+     "--html a.html --query a", "--html a.html --pictures here"],
+)  # fmt: skip
+def test_wrong_usage(said, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    misused(said("a", *arguments.split()))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_gpt_goes_on_to_its_next_token(said, model):
@@ -285,17 +250,6 @@ def test_pictures_of_the_walk(said, tmp_path):
     assert "--overwrite" in error
 
 
-@pytest.mark.parametrize("width", [50, 80, 120])
-@pytest.mark.parametrize("word", ["one", "internationalisation" * 9, "注意力" * 40])
-def test_what_else_there_is_stands_on_one_line(said, word, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    _, page, _ = said(f"{word} {word}")
-    *_, before, last = page.splitlines()
-    assert before == ""
-    assert last.startswith("Go on: --query @1")
-    assert len(last) <= width
-
-
 def of_page(path):
     """What a page has, and the data of each of its walks."""
     [text] = re.findall(r'id="walks">([^<]+)<', path.read_text("utf-8"))
@@ -327,26 +281,19 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
     assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
 
 
-def test_a_page_that_computes_any_two_sentences(said, tmp_path):
-    path = tmp_path / "walk.html"
-    options = ["--variant", "cross", "--memory", "une tasse de thé", "--heads", 3, "--head", 2]
-    assert said("a cup of tea", *options, "--html", path)[0] == 0
-    about, walks = of_page(path)
-    assert [about[name] for name in ("text", "memory", "start")] == [
-        "a cup of tea", "une tasse de thé", 5,
-    ]  # fmt: skip
-    assert about["walks"][5]["typed"]
-    assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
-
-
-def test_a_page_has_texts_of_its_own_and_a_place_of_its_own(said, tmp_path):
+def test_a_page_of_two_sentences_and_a_place_of_its_own(said, tmp_path):
     path = tmp_path / "walk.html"
     assert said("--variant", "cross", "--html", path)[0] == 0
     about, _ = of_page(path)
     assert (about["text"], about["memory"], about["start"]) == (SENTENCE, SECOND, 5)
-    refused(said("tea", "--model", "none/here", "--html", tmp_path), "is a folder", "page.html")
-    refused(said("tea", "--model", "none/here", "--html", tmp_path / "no/a.html"), "no folder")
-    refused(said("--html", path), "is there already", "--overwrite")
+    refused(said("--html", path), "--overwrite")
+    options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2]
+    assert said("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
+    about, walks = of_page(path)
+    assert (about["text"], about["memory"], about["start"]) == ("a cup of tea", "du thé", 5)
+    assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
+    for place in (tmp_path, tmp_path / "no/a.html"):
+        refused(said("tea", "--model", "none/here", "--html", place), str(place.parent))
 
 
 @pytest.mark.parametrize(
@@ -379,10 +326,3 @@ def test_a_page_of_a_model(said, tmp_path, kind, request):
         if step["whole"] and "rows" not in one and "columns" not in one:
             shown = torch.tensor(infinite(step["numbers"])).numpy()
             np.testing.assert_allclose(arrays[f"numbers {i}"], shown, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("more", [["--json"], ["--query", "one"], ["--pictures", "here"]])
-def test_a_page_stands_instead_of_what_is_printed(said, tmp_path, more):
-    status, _, error = said(SENTENCE, "--html", tmp_path / "walk.html", *more)
-    assert status == 2
-    assert more[0] in error

@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from typed import refused
+from typed import misused, refused
 
 from heedful.files import load_tensors
 from heedful.train import Training
@@ -45,13 +45,11 @@ def test_a_refused_second_resume_changes_nothing_of_the_first(kept, said):
 
 
 REFUSED = {
-    "--optimizer adamw": "--resume with optimizer = 'adamw'",
-    "--initial normal": "--resume with initial = 'normal'",
-    "--width 25": "--resume with width = 25; expected what the run was begun with",
-    "--heads 5 --width 24": "--resume with heads = 5; expected what the run was begun with",
-    "--width 25 --heads 5": "--resume with width = 25, heads = 5; expected what the run was",
-    "--convolution 16": "--resume with convolution = 16; expected what the run was begun with",
-    f"--batch {10**12}": "training that takes about",
+    "--optimizer adamw": "optimizer",
+    "--initial normal": "initial",
+    "--width 25 --heads 5": "width = 25, heads = 5",
+    "--convolution 16": "convolution",
+    f"--batch {10**12}": "takes about",
     "--device cuda:99": "cuda:99",
 }
 
@@ -148,7 +146,4 @@ def test_what_is_replaced_and_what_is_gone_is_said(kept, text, said, tmp_path):
 
 @pytest.mark.parametrize("command", ["train", "demo"])
 def test_an_empty_name_is_no_directory(command, said):
-    status, _, error = said(command, "--out", "")
-    assert status == 2
-    assert "--out: an empty name; expected a directory" in error
-    assert error.count("\n") == 1
+    misused(said(command, "--out", ""), "--out: an empty name; expected a directory")

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typed import misused, refused
 
 import heedful
 from heedful.opened import OpenedTransformers
@@ -97,7 +98,7 @@ def eager(directory, family, **inputs):
 def test_a_decoder_of_another_family(olmo, said, tmp_path):
     status, output, error = said("record", olmo, TEXT, "--out", tmp_path / "r")
     assert (status, error) == (0, "")
-    assert "2 layers of 3 heads" in output
+    assert "2 layers, 3 heads each" in output
     recording = heedful.load(tmp_path / "r")
     tokenizer = transformers.AutoTokenizer.from_pretrained(olmo)
     ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
@@ -131,7 +132,7 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     model = family.from_pretrained(t5)
     target = model.generate(ids, do_sample=False, max_new_tokens=64)
     target = target[:, :-1] if target[0, -1] == 1 else target
-    assert "6 calls (2 self, 2 causal, 2 cross) of 3 heads" in told
+    assert "6 calls (2 self, 2 causal, 2 cross)" in told
     assert f"tokens {ids.shape[1]} read, {target.shape[1]} written" in told
     output = eager(t5, family, input_ids=ids, decoder_input_ids=target)
     parts = (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
@@ -199,9 +200,7 @@ def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
         ["heads", mpnet, "--texts", tmp_path],
         ["look", mpnet, "a", "--generate"],
     ):
-        status, _, error = said(*given, "--verify")
-        assert (status, error.count("\n")) == (2, 1)
-        assert "--verify" in error
+        misused(said(*given, "--verify"), "--verify")
 
 
 def test_a_pair_and_both_ways_of_writing_a_space(olmo, t5):
@@ -229,34 +228,14 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
         (damaged, TEXT, "has no weights for model.layers.1.self_attn.q_proj.weight"),
         (bare, TEXT, "transformers cannot open"),
     ]:
-        status, _, error = said("heads", directory, text)
-        assert status == 1
-        assert words in error
-        assert error.count("\n") == 1
-        assert len(error) < 500
+        refused(said("heads", directory, text), words)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    status, _, error = said("heads", olmo, TEXT)
-    assert status == 1
-    assert "transformers is not installed" in error
-    assert "pip install 'transformers>=5.0'" in error
+    refused(said("heads", olmo, TEXT), "pip install 'transformers")
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (["generate"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
-        (["explain", "--model"], "expected a model of `heedful train`, a GPT-2, a BERT or a Llama"),
-        (["fill"], "expected a BERT"),
-        (["translate"], "expected an encoder–decoder"),
-    ],
-)
-def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, olmo, said):
-    status, _, error = said(*command, olmo, TEXT)
-    assert (status, error.count("\n")) == (1, 1)
-    assert f"{olmo} holds a model of the architecture OlmoForCausalLM" in error
-    assert expected in error
-    assert "`heedful heads`" in error
-    assert ("BERT" in expected) == ("BERT" in error)
+@pytest.mark.parametrize("command", [["generate"], ["explain", "--model"], ["fill"], ["translate"]])
+def test_a_command_that_does_not_take_it_says_what_it_takes(command, olmo, said):
+    refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
 
 
 def test_a_model_without_attention(said, tmp_path):
@@ -264,7 +243,7 @@ def test_a_model_without_attention(said, tmp_path):
         transformers.MambaConfig(vocab_size=300, hidden_size=24, num_hidden_layers=1)
     )
     directory = saved(model, byte_level(), tmp_path / "mamba")
-    status, _, error = said("record", directory, TEXT, "--out", tmp_path / "r")
-    assert status == 1
-    assert "no attention in a MambaModel" in error
+    refused(
+        said("record", directory, TEXT, "--out", tmp_path / "r"), "no attention in a MambaModel"
+    )
     assert not (tmp_path / "r").exists()

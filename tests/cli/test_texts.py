@@ -6,11 +6,10 @@ import pytest
 import torch
 from scored import over_texts
 from test_house import heavy_modules
-from typed import refused, train
+from typed import misused, refused, train
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES
-from heedful.opened import OpenedGPT
 
 CONTEXT = 32
 SMALL = ["--context-length", str(CONTEXT), "--width", "24", "--layers", "2", "--heads", "3",
@@ -137,66 +136,28 @@ def test_where_nothing_can_be_read_nothing_is_shown(trained, tmp_path, said):
     assert error.splitlines() == lines[:11]
 
 
-def test_what_is_no_text_is_told_of_and_not_read(trained, folder, said):
-    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\0")
-    status, output, error = said("heads", trained, "--texts", folder, "--json")
-    assert (status, json.loads(output)["texts"]) == (0, 3)
-    assert error.splitlines() == [
-        f"left out of {folder}, as no text: picture.png; --include '*.txt' chooses what is read"
-    ]
-
-
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["a text"], "--texts and a text do not go together. Of several"),
-        (["--file", "x"], "--texts and --file"),
-        (["--second", "x"], "--texts and --second"),
-        (["--cut"], "--texts and --cut"),
-        (["--sequence", "0"], "--texts and --sequence"),
-        (["--segments", "@@"], "--texts and --segments"),
-        (["--sort", "a:b"], "is for --segments"),
-        (["--over-heads"], "is for --segments"),
-        (["--context-length", "0"], "--context-length"),
-    ],
-)
-def test_what_does_not_go_together(arguments, words, trained, folder, said):
-    status, output, error = said("heads", trained, *arguments, "--texts", folder)
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert words in error
+    "arguments",
+    ["a-text", "--file x", "--second x", "--cut", "--sequence 0", "--segments @@", "--over-heads",
+     "--context-length 0"],
+)  # fmt: skip
+def test_what_does_not_go_together(arguments, trained, folder, said):
+    first = arguments.split()[0]
+    words = [first] if first.startswith("--") else ["--texts"]
+    misused(said("heads", trained, *arguments.split(), "--texts", folder), *words)
 
 
 def test_options_of_texts_alone(trained, said):
     for option in (["--include", "*"], ["--context-length", "8"]):
-        status, _, error = said("heads", trained, "a text", *option)
-        assert (status, error.count("\n")) == (2, 1)
-        assert f"{option[0]} is for --texts" in error
+        misused(said("heads", trained, "a text", *option), option[0])
 
 
 def test_what_is_not_there(trained, folder, said):
     refused(said("heads", trained, "--texts", folder / "none"), "none")
     refused(said("heads", trained, "--texts", folder, "--include", "*.html"), "*.html")
     refused(said("heads", trained, "--texts", "-"), "standard input among many texts")
-    status, _, error = said("heads", trained / "model.safetensors", "--texts", folder)
-    assert (status, error.count("\n")) == (2, 1)
-    assert "--texts is for a model" in error
+    misused(said("heads", trained / "model.safetensors", "--texts", folder), "--texts")
     refused(said("heads", folder / "none", "--texts", folder), "none")
     [[status, *heavy]] = heavy_modules(["heads", str(folder / "none"), "--texts", str(folder)])
     assert status == "1"
     assert "torch" not in heavy
-
-
-def test_a_folder_as_a_text_is_pointed_out(trained, folder, said, monkeypatch):
-    monkeypatch.chdir(folder.parent)
-    status, _, error = said("heads", trained, "texts")
-    assert status == 0
-    assert error == "'texts' is read as a text; --texts texts reads the texts of the folder\n"
-
-
-def test_ctrl_c_ends_it_in_one_line(trained, folder, said, monkeypatch):
-    def interrupted(self, given):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(OpenedGPT, "recorded", interrupted)
-    status, output, error = said("heads", trained, "--texts", folder)
-    assert (status, output, error.strip()) == (130, "", "heedful: interrupted")

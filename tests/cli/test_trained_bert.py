@@ -61,7 +61,7 @@ def test_twenty_tokens_are_twenty(theirs, maps, said, tmp_path):
     wanted = theirs(SENTENCE)
     assert len(wanted) == 20
     out, error = said("record", MODEL, SENTENCE, "--out", tmp_path / "r")
-    assert "6 layers of 12 heads on 20 tokens" in out
+    assert "6 layers, 12 heads each" in out
     assert error == ""
     recording = heedful.load(tmp_path / "r")
     assert recording[0].tokens == wanted

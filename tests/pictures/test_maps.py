@@ -11,7 +11,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from heedful.errors import ArgumentError
-from heedful.pictures import grid
 from heedful.pictures.plots import heatmaps, positions, scores
 
 SIX = ["Your", "journey", "starts", "with", "one", "step"]
@@ -68,7 +67,7 @@ def test_rows_are_queries_from_the_top_and_columns_keys_from_the_left():
     figure = drawn(heatmaps([weights], list("abc"), key_tokens=list("vwxyz"), titles=["h"]))
     (ax,) = maps_of(figure)
     assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (list("abc"), list("vwxyz"))
-    assert (ax.get_ylabel(), ax.get_xlabel()) == ("queries", "keys")
+    assert {"queries ↓", "keys →"} <= {text.get_text() for text in figure.texts}
     # In pixels: the weight of query c on key w is below the middle and left of it.
     x, y = ax.transData.transform((1, 2))
     box = ax.get_window_extent()
@@ -117,10 +116,10 @@ def contrast(a, b):
 
 
 def test_labels_stand_on_the_first_column_and_below_each_column():
-    figure = heatmaps([uneven(6, 6)] * 5, SIX, titles=list("abcde"))
+    figure = heatmaps([uneven(17, 17)] * 7, [f"w{i}" for i in range(17)], titles=list("abcdefg"))
     axes = maps_of(figure)
-    assert [bool(ticks(ax.yaxis)) for ax in axes] == [True, False, False, True, False]
-    assert [bool(ticks(ax.xaxis)) for ax in axes] == [False, False, True, True, True]
+    assert [i for i, ax in enumerate(axes) if ticks(ax.yaxis)] == [0, 4]
+    assert [i for i, ax in enumerate(axes) if ticks(ax.xaxis)] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("length", [16, 37, 128])
@@ -170,13 +169,6 @@ def test_where_all_labels_can_stand_all_do(count, queries, keys):
             assert all(one[1] <= other[0] + 0.5 for one, other in pairwise(ends))
 
 
-def test_the_labels_of_each_axis_are_thinned_for_themselves():
-    figure = heatmaps([uneven(60, 2)], [str(i) for i in range(60)], key_tokens="ab", titles=["h"])
-    (ax,) = maps_of(figure)
-    assert ticks(ax.xaxis) == ["a", "b"]
-    assert 10 < len(ticks(ax.yaxis)) < 60
-
-
 def test_labels_are_literal():
     odd = ["$x_1$", "a$b$", "\\alpha", "注", "\x07", "😀", " \n", ""]
     figure = drawn(heatmaps([uneven(8, 8)], odd, titles=["$5 \x00"], title="$a$ 注\ntwo"))
@@ -210,40 +202,25 @@ def test_positions_are_drawn_as_they_are():
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
 
 
-def test_titles_of_many_maps_stay_whole_and_apart():
-    titles = [f"layer {i // 12}, head {i % 12}" for i in range(24)]
-    figure = drawn(heatmaps([uneven(20, 20)] * 24, list("abcdefghijklmnopqrst"), titles=titles))
-    axes = maps_of(figure)
-    assert [ax.get_title("left") for ax in axes] == titles
-    boxes = [ax._left_title.get_window_extent() for ax in axes]
-    assert all(a.x1 < b.x0 for a, b in pairwise(boxes) if a.y0 == b.y0)
-    shapes = [ax.bbox for ax in axes]
-    assert all(shape.width == pytest.approx(shape.height, rel=0.02) for shape in shapes)
-
-
 @given(
     st.integers(1, 17), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12), st.booleans()
 )
-@settings(max_examples=15)
-def test_any_number_of_maps_of_any_shape_keeps_its_width(count, rows, cols, length, mask):
-    layout = grid.plan(count, (rows, cols), ["x" * length] * rows, ["x" * length] * cols)
-    assert layout.rows * layout.cols >= count > (layout.rows - 1) * layout.cols
-    assert layout.figure[0] <= grid.WIDTH + 1e-9 or layout.width <= 1.2
-    allowed = np.zeros((rows, cols)) if mask else None
+@settings(max_examples=12)
+def test_any_number_of_maps_of_any_shape_is_drawn(count, rows, cols, length, mask):
     figure = heatmaps(
-        [uneven(rows, cols)],
+        [uneven(rows, cols)] * count,
         ["x" * length] * rows,
         key_tokens=["y" * length] * cols,
-        titles=["h" * length],
-        allowed=allowed,
+        titles=["h" * length] * count,
+        allowed=np.zeros((rows, cols)) if mask else None,
     )
-    assert len(maps_of(drawn(figure))) == 1
+    assert sum(len(ax.images) for ax in maps_of(drawn(figure))) == count
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: heatmaps([], SIX, titles=[]), "0 maps; expected 1 to 256"),
+        (lambda: heatmaps([], SIX, titles=[]), "no maps"),
         (lambda: heatmaps([np.eye(6)], SIX, titles=[]), "0 titles for 1 maps"),
         (lambda: heatmaps([np.eye(5)], SIX, titles=["h"]), r"\(5, 5\); expected \(6, 6\)"),
         (lambda: heatmaps([uneven(6, 7)], SIX, titles=["h"]), "give key_tokens"),

@@ -40,11 +40,11 @@ def test_an_old_picture_is_replaced(figure, tmp_path):
     assert "old" not in path.read_text()[:20]
 
 
-@pytest.mark.parametrize("parent", ["missing", "a_file"])
-def test_a_folder_that_is_none(figure, tmp_path, parent):
+def test_a_folder_is_made_and_a_file_in_its_place_is_kept(figure, tmp_path):
+    assert save(figure, tmp_path / "missing" / "map.png").exists()
     (tmp_path / "a_file").write_text("kept")
-    with pytest.raises(SaveError, match=r"cannot write .*map\.png") as raised:
-        save(figure, tmp_path / parent / "map.png")
+    with pytest.raises(SaveError, match="cannot write") as raised:
+        save(figure, tmp_path / "a_file" / "map.png")
     assert "\n" not in str(raised.value)
     assert (tmp_path / "a_file").read_text() == "kept"
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError
-from heedful.pictures.tables import bars, pairs, vectors
+from heedful.pictures.tables import bars, vectors
 
 TOKENS = ["Your", "·journey", "$", "né"]
 
@@ -55,8 +55,6 @@ def test_what_cannot_be_drawn_is_refused():
         vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])
     with pytest.raises(ArgumentError, match="bars"):
         bars([[0.5]], [[]], titles=[""])
-    with pytest.raises(ArgumentError, match="table"):
-        pairs(np.zeros((3, 3)), TOKENS, TOKENS)
 
 
 def test_a_title_stands_over_the_tables_and_not_on_them():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from heedful.errors import ArgumentError
-from heedful.views.forming import Forming, Losses, apart, forming_picture, forming_table, sparkline
+from heedful.pictures.style import apart
+from heedful.views.forming import Forming, Losses, forming_picture, forming_table, sparkline
 
 STEPS = [0, 1, 2, 4, 8, 16, 32]
 RISING = [0.05, 0.05, 0.06, 0.1, 0.5, 0.8, 0.9]

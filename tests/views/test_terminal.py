@@ -6,19 +6,14 @@ import pytest
 from rich.console import Console
 
 from heedful.train import Step, Validation
-from heedful.views.progress import LiveTraining, PlainTraining, training_view
-from heedful.views.terminal import console, facts, heatmap, side_by_side, table
+from heedful.views.progress import training_view
+from heedful.views.terminal import facts, heatmap, side_by_side, table
 
 STEP = Step(step=51, loss=1.5, mean=2.5, rate=0.1, tokens=100, seconds=0.05)
 
 
 def screen(terminal, width=120, **options):
     return Console(file=io.StringIO(), force_terminal=terminal, width=width, **options)
-
-
-def test_a_terminal_gets_a_live_view_and_a_pipe_plain_lines():
-    assert isinstance(training_view(screen(True), 10, 0), LiveTraining)
-    assert isinstance(training_view(screen(False), 10, 0), PlainTraining)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -49,12 +44,6 @@ def test_the_bar_has_room_and_the_loss_is_never_cut(width, least, steps):
     assert "training 2.500  validation 13.250" in last
     if width >= 80:
         assert last.rstrip().endswith("left")
-
-
-def test_no_color_is_honoured(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert console().no_color
 
 
 def test_a_heat_map_has_rows_of_queries_and_hides_what_cannot_be_seen():

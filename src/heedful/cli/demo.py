@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from heedful.opened import Attention, OpenedGPT
+    from heedful.opened import OpenedGPT
     from heedful.recording import Recording
 
 PROMPTS = ("The import statement", "A class definition")
@@ -64,10 +63,8 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     _section(
         screen, "Where its heads look", "rows are queries, columns keys; 0 is darkest, 1 brightest"
     )
-    every_head = list(product(range(opened.layers), range(opened.heads)))
-    attention = opened.attention(SENTENCE, every_head)
-    _heads(attention, screen)
     recording = opened.record(SENTENCE)
+    _heads(recording, screen)
     pictures = _pictures(opened, recording, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
@@ -190,13 +187,17 @@ def _further(weights: np.ndarray) -> np.ndarray:
     return further
 
 
-def _heads(attention: Attention, screen: Console) -> None:
+def _heads(recording: Recording, screen: Console) -> None:
     from heedful.views.terminal import heatmap, side_by_side
 
-    weights = {head: steps.weights.numpy() for head, steps in attention.heads.items()}
+    weights = {
+        (layer, head): map_.numpy()
+        for layer, call in enumerate(recording)
+        for head, map_ in enumerate(call.weights())
+    }
     looks = most_telling(weights)
-    coloured = screen.color_system is not None
-    maps = [heatmap(weights[look.layer, look.head], attention.queries, coloured) for look in looks]
+    coloured, tokens = screen.color_system is not None, recording[0].tokens or []
+    maps = [heatmap(weights[look.layer, look.head], tokens, coloured) for look in looks]
     titles = [f"layer {look.layer}, head {look.head}" for look in looks]
     screen.print(side_by_side(maps, titles))
     screen.print()
@@ -208,13 +209,12 @@ def _heads(attention: Attention, screen: Console) -> None:
 
 
 def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
-    from heedful.cli.plot import draw_attention, draw_positions
-    from heedful.files import make_directory
+    from heedful.cli.plot import draw_attention, positions_figure
+    from heedful.pictures.saving import save
 
     folder = out / "pictures"
-    make_directory(folder)
-    paths = draw_attention(recording, ("heads", "scores"), folder, "png")
-    paths.append(draw_positions(opened.positions, folder / "positions.png"))
+    paths = draw_attention(recording, folder)
+    paths.append(save(positions_figure(opened.positions), folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.options import check_model, json_option, opening_options
+from heedful.cli.places import check_picture
 from heedful.errors import ArgumentError
-from heedful.files import check_free
 
 if TYPE_CHECKING:
     from torch import nn
 
     from heedful.models import Description
 
-SUFFIXES = (".png", ".svg", ".pdf")  # those of `pictures.saving`, which would bring matplotlib
 EXAMPLE = """\b
 Examples:
   heedful describe runs/first
@@ -59,7 +58,8 @@ def describe(
         name = "block" if block else "overwrite"
         raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
     check_model(model, opening)
-    _check_free(out, overwrite)
+    if out is not None:
+        check_picture(out, overwrite)
     told, shape = _told(model, opening)
     if out is not None:
         _draw(model, told, shape, out, block)
@@ -86,20 +86,7 @@ def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module
     return told_of(shape), shape
 
 
-def _check_free(out: Path | None, overwrite: bool) -> None:
-    """Refuse a file that is no picture, or that is there, before anything is opened."""
-    if out is None:
-        return
-    if out.suffix.lower() not in SUFFIXES or out.is_dir():
-        raise ArgumentError(
-            f"--out {out}{', a folder' if out.is_dir() else ''}",
-            expected="the name of a picture, which ends in .png, .svg or .pdf",
-        )
-    check_free(out, overwrite)
-
-
 def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
-    from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.views.block_diagram import draw_block
     from heedful.views.model_diagram import draw_model
@@ -111,7 +98,6 @@ def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, b
             cause="how its parts follow one another is in its own code",
             remedy="leave out --out: its settings and parameters are shown",
         )
-    make_directory(out.parent)
     save((draw_block if block else draw_model)(shape), out)
 
 

@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.options import (
-    check_model,
-    json_option,
-    opening_options,
-)
+from heedful.cli.options import check_model, json_option, opening_options, refuse
+from heedful.cli.places import check_picture
 from heedful.errors import ArgumentError, TextError
-from heedful.files import check_free
 
 if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
@@ -97,14 +93,12 @@ def embed(
     name), whose tokens are the words, or a table in a CSV or JSON file; without it, the four words
     of document 001 (Pahwa).
     """
-    if keep_given and not given:
-        raise click.UsageError("--keep-given goes with --analogy.")
-    if chosen and not picture:
-        raise click.UsageError("--word goes with --picture.")
-    if pairs and not picture:
-        raise click.UsageError("--pair goes with --picture.")
-    if picture:
-        check_free(picture, overwrite)
+    if not given:
+        refuse({"--keep-given": keep_given}, "goes with --analogy.")
+    if not picture:
+        refuse({"--word": chosen, "--pair": pairs}, "goes with --picture.")
+    else:
+        check_picture(picture, overwrite)
     vectors = _vectors(source, opening)
     found = _find(vectors, between, similar, given, keep_given, count)
     if picture:
@@ -144,19 +138,18 @@ def _find(
     from heedful.text.similarity import analogy, cosine, nearest
 
     rows = torch.from_numpy(vectors.table)
-    found = Found()
+    found: dict[str, Any] = {}
     if between:
         places = [_pointing(vectors, word) for word in between]
-        found = found._replace(between=(places, float(cosine(*(rows[row] for row in places)))))
+        found["between"] = places, float(cosine(*(rows[row] for row in places)))
     if similar is not None:
         row = _pointing(vectors, similar)
-        found = found._replace(similar=(row, nearest(rows, rows[row], count, [row])))
+        found["similar"] = row, nearest(rows, rows[row], count, [row])
     if given:
         places = [vectors.row(word) for word in given]
         wanted = analogy(*(rows[row] for row in places))
-        answers = nearest(rows, wanted, count, [] if keep_given else places)
-        found = found._replace(analogy=(places, answers))
-    return found
+        found["analogy"] = places, nearest(rows, wanted, count, [] if keep_given else places)
+    return Found(**found)
 
 
 def _pointing(vectors: WordVectors, word: str) -> int:
@@ -236,7 +229,8 @@ def _described(
     about: dict[str, Any] = {"words": len(vectors.words), "width": vectors.table.shape[1]}
     if found.between:
         rows, similarity = found.between
-        about["between"] = {"words": _names(vectors, rows), "similarity": similarity}
+        words = [vectors.words[row] for row in rows]
+        about["between"] = {"words": words, "similarity": similarity}
     if found.similar:
         about["similar"] = _answers(vectors, found.similar[1])
     if found.analogy:
@@ -249,10 +243,6 @@ def _described(
             for word, line in zip(vectors.words, _each_with_each(vectors), strict=True)
         }
     return about
-
-
-def _names(vectors: WordVectors, rows: list[int]) -> list[str]:
-    return [vectors.words[row] for row in rows]
 
 
 def _answers(vectors: WordVectors, answers: Nearest) -> list[dict[str, Any]]:
@@ -283,12 +273,13 @@ def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: 
     size = f"{many(len(vectors.words), 'word')} of {many(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
     if found.between:
-        one, other = _names(vectors, found.between[0])
+        one, other = (vectors.words[row] for row in found.between[0])
         screen.print(f"\n{one} and {other}  {found.between[1]:.4f}", markup=False)
     if found.similar:
         _show_answers(vectors, f"most like {vectors.words[found.similar[0]]}", found.similar[1])
     if found.analogy:
-        title = "{} is to {} as {} is to".format(*_names(vectors, found.analogy[0]))
+        a, b, c = (vectors.words[row] for row in found.analogy[0])
+        title = f"{a} is to {b} as {c} is to"
         _show_answers(vectors, title, found.analogy[1])
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
@@ -309,8 +300,8 @@ def _show_everything(vectors: WordVectors) -> None:
     """Every word with every other, of a small table; else what to ask."""
     from rich.cells import cell_len
 
-    from heedful.views.numbers import fit, visible
-    from heedful.views.terminal import console, table
+    from heedful.views.numbers import visible
+    from heedful.views.terminal import console, fit, table
 
     screen = console()
     if len(vectors.words) > SMALL:
@@ -321,18 +312,11 @@ def _show_everything(vectors: WordVectors) -> None:
         ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
         for line in _each_with_each(vectors)
     ]
-    label = min(LABEL, max(map(cell_len, names)))
-    least = max(len(number) for line in numbers for number in line)
-    widest = max(least, *map(cell_len, names))
-    cell = min(widest, max(least, (screen.width - label) // len(names) - 2))
-    part = max(1, (screen.width - label) // (cell + 2))  # columns that stand beside each other
+    cell, label = max(len(number) for line in numbers for number in line), max(map(cell_len, names))
+    rows = [
+        (fit(name, min(label, LABEL), left=True), *line)
+        for name, line in zip(names, numbers, strict=True)
+    ]
     screen.print("\ncosine similarity", style="bold")
-    for start in range(0, len(names), part):
-        header = [fit(name, cell) for name in names[start : start + part]]
-        rows = [
-            (fit(name, label, left=True), *line[start : start + part])
-            for name, line in zip(names, numbers, strict=True)
-        ]
-        if start:
-            screen.print()
-        screen.print(table(["", *header], rows, numbers=range(1, len(header) + 1)))
+    header = [fit(name, max(cell, min(cell_len(name), LABEL // 2))) for name in names]
+    screen.print(table(["", *header], rows, numbers=range(1, len(names) + 1)))

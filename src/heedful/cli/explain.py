@@ -17,6 +17,7 @@ from heedful.cli.options import (
     json_option,
     opening_options,
     read_text,
+    refuse,
     second_option,
 )
 from heedful.errors import ArgumentError
@@ -131,7 +132,9 @@ def explain(
         given.setdefault("memory", SECOND)
     _check_usage(model, cut, given, {**of_model, **opening})
     if html is not None:
-        _check_page(html, overwrite, query, pictures, as_json)
+        others = {"--query": query, "--pictures": pictures, "--json": as_json}
+        refuse(others, "does not go with --html, which writes a page.")
+        check_place(html, overwrite)
     words = _example(text, file, model, html) or read_text(text, file)
     if model is not None:
         explanation = _of_model(model, words, cut, head, of_model, opening)
@@ -157,32 +160,16 @@ def explain(
 def _check_usage(
     model: Path | None, cut: bool, given: dict[str, Any], of_model: dict[str, Any]
 ) -> None:
-    variant = given.get("variant", "simple")
-    if model is not None and given:
-        name = next(iter(given)).replace("_", "-")
-        raise click.UsageError(f"--model has its own numbers: --{name} is for the variants.")
-    if model is None and "layer" in of_model:
-        raise click.UsageError("--layer is for --model; a variant is one layer.")
-    if model is None and cut:
-        raise click.UsageError("--cut is for --model; a variant reads a text of any length.")
-    for name in ("second", "target", "revision"):
-        if model is None and of_model.get(name) is not None:
-            raise click.UsageError(f"--{name} is for --model.")
-    if variant == "cross" and "memory" not in given:
+    if model is not None:
+        options = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+        refuse(options, "is for the variants: --model has its own numbers.")
+        return
+    names = (*MODEL_OPTIONS, "revision")
+    refuse({"--cut": cut, **{f"--{name}": of_model.get(name) for name in names}}, "is for --model.")
+    if given.get("variant") == "cross" and "memory" not in given:
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
-    if variant != "cross" and "memory" in given:
+    if given.get("variant") != "cross" and "memory" in given:
         raise click.UsageError("--memory is the second text of --variant cross.")
-
-
-def _check_page(
-    html: Path, overwrite: bool, query: str | None, pictures: Path | None, as_json: bool
-) -> None:
-    """What a page stands instead of; and where none can be written."""
-    others = {"--query": query, "--pictures": pictures, "--json": as_json or None}
-    for name, value in others.items():
-        if value is not None:
-            raise click.UsageError(f"--html writes a page instead: leave {name} out.")
-    check_place(html, overwrite)
 
 
 def _example(text: str | None, file: Path | None, model: Path | None, html: Path | None) -> str:

@@ -148,8 +148,7 @@ def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: b
     """The last step of document 004 (Zhang): softmax over the logits of each position."""
     import torch
 
-    from heedful.views.numbers import fit
-    from heedful.views.terminal import console, flowed, table
+    from heedful.views.terminal import console, fit, flowed, table
 
     row = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():

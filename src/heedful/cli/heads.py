@@ -32,7 +32,7 @@ from heedful.cli.segments import (
     segments_option,
     show_shares,
 )
-from heedful.cli.sequences import chosen
+from heedful.cli.sequences import with_progress
 from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
@@ -167,11 +167,13 @@ def heads(
     parts: dict[str, Any] | None = None if segments is None else segments.ranges
     if is_kept:
         has_text = text is not None or file is not None or second is not None
-        recording = _loaded(source, has_text or cut)
+        check_no_text(source, has_text or cut, "heads")
         check_model_verified(verify)
+        from heedful.recording import load
+
+        recording = load(source)
     else:
         words = read_text(text, file)
-        of_texts.hint_at_folder(text)
         check_model(source, opening)
         from heedful.cli.record import record_text
         from heedful.opened import open_model
@@ -210,7 +212,7 @@ def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dic
         return 0
     rows = _sorted([Row(0, head) for head in together.found.heads()], asked)
     if asked.as_json:
-        click.echo(of_texts.as_json(together, [described(row.head) for row in rows[: asked.count]]))
+        click.echo(of_texts.as_json(together, [as_data(row.head) for row in rows[: asked.count]]))
     else:
         about = of_texts.about(together)
         _print(rows, asked, together.found, about)
@@ -231,7 +233,8 @@ def _show_heads(recording: Recording, source: Path, sequence: int | None, asked:
         )
     rows = _sorted(rows, asked)
     if asked.as_json:
-        click.echo(json.dumps([as_data(*row) for row in rows[: asked.count]]))
+        shown = [{"sequence": at, **as_data(head)} for at, head in rows[: asked.count]]
+        click.echo(json.dumps(shown))
     else:
         _print(rows, asked, recording)
 
@@ -276,40 +279,18 @@ def heads_of(
     Raises:
         ArgumentError: no such sequence.
     """
-    wanted = chosen(recording, sequence)
-    found = []
-    for done, (at, one) in enumerate(wanted):
-
-        def tell(share: float, done: int = done) -> None:
-            progress((done + share) / len(wanted))
-
-        found += [(at, head) for head in one.heads(tell)]
-    return found
+    return [
+        (at, head)
+        for at, text, tell in with_progress(recording, sequence, progress)
+        for head in text.heads(tell)
+    ]
 
 
-def as_data(sequence: int, head: Head) -> dict[str, Any]:
+def as_data(head: Head) -> dict[str, Any]:
     """A head as --json has it: `self_` is "self"."""
-    return {"sequence": sequence, **described(head)}
-
-
-def described(head: Head) -> dict[str, Any]:
-    """As `as_data`, of a head that is of no sequence alone."""
     return {name.rstrip("_"): value for name, value in head._asdict().items()}
 
 
 def _height(head: Head, name: str) -> float:
     number = getattr(head, "self_" if name == "self" else name)
     return -1.0 if number is None else number
-
-
-def _loaded(source: Path, has_text: bool) -> Recording:
-    """The recording in a file.
-
-    Raises:
-        ArgumentError: a text for a file that is a text itself.
-        RunError: no recording.
-    """
-    check_no_text(source, has_text, "heads")
-    from heedful.recording import load
-
-    return load(source)

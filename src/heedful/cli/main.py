@@ -15,7 +15,6 @@ from contextlib import suppress
 import click
 
 import heedful
-from heedful.cli.usage import in_one_line, no_such_command
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.processes import EndedElsewhereError, LostError
 from heedful.torchrun import (
@@ -59,14 +58,6 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"heedful.cli.{name}"), name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; one that there is not is told of the nearest."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(no_such_command(args[0], list(COMMANDS)), ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The one-line table of commands, without importing them."""
@@ -135,7 +126,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except click.UsageError as error:
-        line = in_one_line(error, f"heedful {called}".strip())
+        line = _usage_line(error, f"heedful {called}".strip())
         if speaks():
             record(error)
         return _say_first(line, error.exit_code)
@@ -178,6 +169,14 @@ def _check_alone(called: str) -> None:
         cause=f"torchrun started it, and only {' and '.join(SHARED)} share their work",
         remedy="call it without torchrun, or unset RANK and WORLD_SIZE",
     )
+
+
+def _usage_line(error: click.UsageError, command: str) -> str:
+    """Wrong usage in one line, as click words it, and where to read on."""
+    path = error.ctx.command_path if error.ctx else command
+    path = command if path == "heedful" else path  # a parser's errors know their group alone
+    words = " ".join(error.format_message().split()).rstrip(".")
+    return f"{path}: {words}; see {path} --help"
 
 
 def _one_line(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import shlex
 import shutil
 import sys
@@ -118,17 +117,19 @@ def fetching(opening: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def program() -> str:
-    """How the user can call the command again, as a shell reads it.
+    """How the user can call the command again: by name, or with the Python that runs it."""
+    return "heedful" if shutil.which("heedful") else f"{shlex.quote(sys.executable)} -m heedful"
 
-    By name; where that is not on PATH by path, or as a module of the Python that runs it.
+
+def refuse(given: Mapping[str, Any], why: str) -> None:
+    """Refuse the first option that was given, of some by their names.
+
+    Raises:
+        UsageError: its name, and why.
     """
-    if shutil.which("heedful"):
-        return "heedful"
-    if getattr(sys.modules["__main__"].__spec__, "name", "") != "heedful.__main__":
-        return shlex.quote(os.path.relpath(sys.argv[0]))
-    name = Path(sys.executable).name
-    known = shutil.which(name) == sys.executable
-    return f"{name if known else shlex.quote(sys.executable)} -m heedful"
+    for name, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise click.UsageError(f"{name} {why}")
 
 
 def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
@@ -303,16 +304,10 @@ def check_no_text(source: Path, has_text: bool, command: str) -> None:
     """Refuse a text beside a recording, which has its own.
 
     Raises:
-        ArgumentError: the recording is itself a text, and was meant to be read by a model.
+        UsageError: it was given.
     """
-    if not has_text:
-        return
-    from heedful.files import description
-
-    if source.is_file() and description(source) is None:
-        raise ArgumentError(
-            f"{source}, which is no recording and no model, and a text beside it",
-            expected="a model or a recording first",
-            remedy=f"`heedful {command} MODEL --file {source}` reads a text from a file",
+    if has_text:
+        raise click.UsageError(
+            f"{source} is read as a recording, which has its text already: give no other, nor "
+            f"--cut. A text in a file: heedful {command} MODEL --file {source}"
         )
-    raise click.UsageError("a recording has its text already: give no other, nor --cut.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,11 +101,14 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
     help="How colours follow weights [linear up to 10 tokens, else sqrt].",
 )
 @click.option(
-    "--highest", type=float, metavar="X", help="The weight at which the colours end [the largest]."
+    "--highest",
+    type=click.FloatRange(0, min_open=True),
+    metavar="X",
+    help="The weight at which the colours end [the largest].",
 )
 @click.option(
     "--size",
-    type=float,
+    type=click.FloatRange(0, min_open=True),
     metavar="INCHES",
     help=f"The picture's width; a PNG has {DOTS} dots in an inch [9, and more for many heads].",
 )
@@ -170,7 +172,6 @@ def plot(
     _check_text(source, kinds, has_recording, text, file, second, cut)
     if has_recording or not {*kinds} & {*OF_TEXT}:
         check_model_verified(verify)
-    _check_numbers(highest, size)
     if has_recording:
         from heedful.recording import load
 
@@ -181,24 +182,34 @@ def plot(
     figures: dict[str, Any] = {}
     if set(OF_TEXT) & {*kinds}:
         if not has_recording:
-            words = read_text(text, file)
-            chosen = {"layers": layers, "heads": heads, "verify": verify}
-            recording = _recorded(source, words, second, cut, chosen, opening)
+            from heedful.cli.record import record_text
+            from heedful.opened import open_model
+
+            recorded = {"layers": layers, "heads": heads, "verify": verify}
+            model, words = open_model(source, **opening), read_text(text, file)
+            recording = record_text(model, words, second, cut, **recorded)
         calls = sequences.part_of(recording, sequence or 0, part)
-        only_these = (layers, heads, attention, pass_index)
+        chosen = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
-        figures |= _of_text(calls, kinds, only_these, look)
-        tell_of_fonts(_texts(calls))
+        figures |= _of_text(calls, kinds, chosen, look)
+        tell_of_fonts(
+            token
+            for call in calls
+            for tokens in (call.query_tokens, call.key_tokens)
+            for token in tokens or ()
+        )
     if "positions" in kinds:
         from heedful.opened import open_ours
 
         figures["positions"] = positions_figure(open_ours(source, **opening).positions, title)
+    if "watched" in kinds:
+        figures["watched"] = how_heads_formed(source, title)
+    from heedful.pictures.saving import save
+
     for kind, figure in figures.items():
-        click.echo(_saved(figure, places.of(kind)))
+        click.echo(save(figure, places.of(kind)))
     if "loss" in kinds:
         _draw_loss(source, places.of("loss"))
-    if "watched" in kinds:
-        click.echo(_saved(how_heads_formed(source, title), places.of("watched")))
 
 
 def _check_text(
@@ -228,64 +239,21 @@ def _check_text(
         raise click.UsageError("No text is read for positions, loss and watched: leave it out.")
 
 
-def _check_numbers(highest: float | None, size: float | None) -> None:
-    from heedful.errors import ArgumentError
-
-    for name, number in (("highest", highest), ("size", size)):
-        if number is not None and not (math.isfinite(number) and number > 0):
-            raise ArgumentError(f"--{name} {number:g}", expected="a number above 0")
-
-
-def _recorded(
-    source: Path,
-    words: str,
-    second: str | None,
-    cut: bool,
-    chosen: dict[str, Any],
-    opening: dict[str, Any],
-) -> Recording:
-    """The chosen layers and heads of a model on a text, verified or not."""
-    from heedful.cli.record import record_text
-    from heedful.opened import open_model
-
-    return record_text(open_model(source, **opening), words, second, cut, **chosen)
-
-
 def _of_text(
-    calls: Sequence,
-    kinds: tuple[str, ...],
-    chosen: tuple[list[int] | None, list[int] | None, str | None, int | None],
-    look: dict[str, Any],
+    calls: Sequence, kinds: Iterable[str], chosen: dict[str, Any], look: dict[str, Any]
 ) -> dict[str, Any]:
     """The pictures of a sequence of what was recorded, by name."""
     from heedful.recording.drawing import Chosen, scores_picture
     from heedful.views.progress import share_done
 
-    layers, heads, part, pass_index = chosen
     figures = {}
     for kind in kinds:
         if kind == "heads":
             with share_done("drawing") as tell:
-                figures[kind] = calls.plot(
-                    layers=layers, heads=heads, part=part, pass_index=pass_index, progress=tell,
-                    **look,
-                )  # fmt: skip
+                figures[kind] = calls.plot(**chosen, progress=tell, **look)
         elif kind == "scores":
-            figures[kind] = scores_picture(list(calls), Chosen(*chosen), look["title"])
+            figures[kind] = scores_picture(list(calls), Chosen(**chosen), look.get("title"))
     return figures
-
-
-def _texts(calls: Sequence) -> list[str]:
-    return [token for call in calls for tokens in (call.query_tokens, call.key_tokens)
-            for token in tokens or ()]  # fmt: skip
-
-
-def _saved(figure: Any, path: Path) -> Path:
-    from heedful.files import make_directory
-    from heedful.pictures.saving import save
-
-    make_directory(path.parent)
-    return save(figure, path)
 
 
 def _draw_loss(source: Path, path: Path) -> None:
@@ -300,17 +268,12 @@ def _draw_loss(source: Path, path: Path) -> None:
     click.echo(path)
 
 
-def draw_attention(
-    recording: Recording, kinds: Iterable[str], folder: Path, suffix: str
-) -> list[Path]:
+def draw_attention(recording: Recording, folder: Path) -> list[Path]:
     """Write the heads of a recording, and the scores of its first head, into a folder."""
-    figures = _of_text(recording, tuple(kinds), (None, None, None, None), {"title": None})
-    return [_saved(figure, folder / f"{kind}.{suffix}") for kind, figure in figures.items()]
+    from heedful.pictures.saving import save
 
-
-def draw_positions(positions: Positions, path: Path) -> Path:
-    """Write the picture of a positional table."""
-    return _saved(positions_figure(positions), path)
+    figures = _of_text(recording, OF_TEXT, {}, {})
+    return [save(figure, folder / f"{kind}.png") for kind, figure in figures.items()]
 
 
 def positions_figure(positions: Positions, title: str | None = None) -> Any:

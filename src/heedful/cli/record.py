@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -139,18 +138,11 @@ def _bytes(gigabytes: float | None) -> float | None:
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     from heedful.cli import proofs
     from heedful.recording.proof import counted
-    from heedful.views.terminal import many
 
-    crossing = next((call for call in recording if call.kind == "cross"), None)
-    if crossing is None:
-        tokens = many(max(call.shape[2] for call in recording), "token")
-        what = [("recorded", f"{_heads(recording)} on {tokens}")]
-    else:
-        _, written, read = crossing.shape
-        what = [("recorded", _heads(recording)), ("tokens", f"{read:,} read, {written:,} written")]
     known = proofs.calls_of(recording)
     return [
-        *what,
+        ("recorded", _heads(recording)),
+        ("tokens", _tokens(recording)),
         ("proof", counted(call.proof for call in known)),
         ("layout", counted(call.layout for call in known)),
         ("checked", certified(recording)),
@@ -158,29 +150,29 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
     ]
 
 
+def _tokens(recording: Recording) -> str:
+    crossing = next((call for call in recording if call.kind == "cross"), None)
+    if crossing is None:
+        return f"{max(call.shape[2] for call in recording):,}"
+    _, written, read = crossing.shape
+    return f"{read:,} read, {written:,} written"
+
+
 def _heads(recording: Recording) -> str:
-    """How many heads of how many layers; where some were chosen, which."""
-    layers = _layers(recording)
-    chosen = recording[0].chosen
-    if chosen is not None:
-        named = " and ".join(str(head) for head in chosen)
-        return f"{'head' if len(chosen) == 1 else 'heads'} {named} of {layers}"
-    heads = sorted({call.shape[0] for call in recording})
-    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
-    return f"{layers} of {each} {'head' if heads == [1] else 'heads'}"
-
-
-def _layers(recording: Recording) -> str:
-    """Layers; where these are not the calls (shared, or of an encoder–decoder), also the calls."""
+    """How many calls there are, of which kinds and layers, and their heads."""
+    from heedful.recording.proof import counted
     from heedful.views.terminal import many
 
-    calls = many(len(recording), "call")
-    kinds = Counter(call.kind for call in recording)
-    if "cross" in kinds:
-        return f"{calls} ({', '.join(f'{number} {kind}' for kind, number in kinds.items())})"
-    number = len({call.name if call.layer is None else call.layer for call in recording})
-    layers = many(number, "layer")
-    return f"{calls} of {layers}" if number < len(recording) else layers
+    layers = {call.name if call.layer is None else call.layer for call in recording}
+    kinds = counted(call.kind for call in recording)
+    heads = sorted({len(call.heads) for call in recording})
+    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+    chosen = recording[0].chosen
+    which = "" if chosen is None else f" ({', '.join(map(str, chosen))})"
+    return (
+        f"{many(len(recording), 'call')} ({kinds}) of {many(len(layers), 'layer')}, "
+        f"{each} {'head' if heads == [1] else 'heads'} each{which}"
+    )
 
 
 def certified(recording: Recording) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.sequences import chosen
+from heedful.cli.sequences import with_progress
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")
-INCLUSIVE = re.compile(r"[^=,]+=\d+-\d+")
 HELP = """Show how much each head reads of each segment, from each. --segments @@ cuts the text at
 lines such as @@question; --segments question=40:60,… tells tokens by their numbers, the end not
 included."""
@@ -43,10 +42,7 @@ class SegmentsType(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Given:
         """What was told."""
-        parts = [part.strip() for part in str(value).split(",")]
-        if any(INCLUSIVE.fullmatch(part) for part in parts):
-            self.fail(f"{value!r}: write 0:40 for the tokens 0 to 39.", param, ctx)
-        found = [RANGE.fullmatch(part) for part in parts]
+        found = [RANGE.fullmatch(part.strip()) for part in str(value).split(",")]
         if not all(found):
             if "=" in str(value) and any(found):
                 self.fail(f"{value!r} is no list such as system=0:40,question=40:60.", param, ctx)
@@ -155,15 +151,10 @@ def shares_of(
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[int, Segments]:
     """The shares of every sequence of a batch, or of one, by the sequence's number."""
-    wanted = chosen(recording, sequence)
-    found = {}
-    for done, (at, one) in enumerate(wanted):
-
-        def tell(share: float, done: int = done) -> None:
-            progress((done + share) / len(wanted))
-
-        found[at] = one.segments(segments, progress=tell)
-    return found
+    return {
+        at: text.segments(segments, progress=tell)
+        for at, text, tell in with_progress(recording, sequence, progress)
+    }
 
 
 class Row(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError
@@ -17,12 +18,23 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
         ArgumentError: no such sequence.
     """
     sequences = recording.sequences or [recording]
-    if sequence is not None and sequence >= len(sequences):
-        many = f"numbers from 0 to {len(sequences) - 1}" if len(sequences) > 1 else "0 alone"
-        raise ArgumentError(f"sequence {sequence}", expected=f"{many}, those of the recording")
     if sequence is not None:
+        _check("sequence", sequence, len(sequences))
         return [(sequence, sequences[sequence])]
     return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
+
+
+def with_progress(
+    recording: Recording, sequence: int | None, progress: Callable[[float], None]
+) -> Iterator[tuple[int, Sequence, Callable[[float], None]]]:
+    """As `chosen`, each with what is to be told of its own progress, from 0 to 1."""
+    wanted = chosen(recording, sequence)
+    for done, (at, text) in enumerate(wanted):
+
+        def tell(share: float, done: int = done) -> None:
+            progress((done + share) / len(wanted))
+
+        yield at, text, tell
 
 
 def part_of(recording: Recording, sequence: int, part: int) -> Sequence:
@@ -32,8 +44,10 @@ def part_of(recording: Recording, sequence: int, part: int) -> Sequence:
         ArgumentError: no such sequence or part.
     """
     [(_, text)] = chosen(recording, sequence)
-    parts = text.parts
-    if part >= len(parts):
-        many = f"numbers from 0 to {len(parts) - 1}" if len(parts) > 1 else "0 alone"
-        raise ArgumentError(f"part {part}", expected=f"{many}, those of the text")
-    return parts[part]
+    _check("part", part, len(text.parts))
+    return text.parts[part]
+
+
+def _check(what: str, number: int, count: int) -> None:
+    if number >= count:
+        raise ArgumentError(f"{what} {number}", expected=f"0 to {count - 1}, as there are {count}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from warnings import catch_warnings, simplefilter
 
 import click
 
+from heedful.cli.options import refuse
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
@@ -37,40 +37,18 @@ context_option = click.option(
 )
 
 
-# what cannot stand beside --texts, and what is for them alone, by the names of parameters
-OTHERS = {
-    "text": "a text",
-    "file": "--file",
-    "second": "--second",
-    "cut": "--cut",
-    "sequence": "--sequence",
-    "segments": "--segments",
-    "verify": "--verify",
-}
-ONLY = {"include": "--include", "context_length": "--context-length"}
+OTHERS = ("file", "second", "cut", "sequence", "segments", "verify")
+ONLY = ("include", "context_length")
 
 
 def check_usage(parameters: dict[str, Any]) -> None:
     """Refuse options that do not go together, before anything is opened."""
-    has_texts = bool(parameters["texts"])
-    wrong = [
-        words
-        for name, words in (OTHERS if has_texts else ONLY).items()
-        if parameters[name] is not None and parameters[name] is not False
-    ]
-    if wrong and has_texts:
-        several = " Of several folders, each has its own --texts." if "a text" in wrong else ""
-        raise click.UsageError(f"--texts and {wrong[0]} do not go together.{several}")
-    if wrong:
-        raise click.UsageError(f"{wrong[0]} is for --texts.")
-
-
-def hint_at_folder(text: str | None) -> None:
-    """Tell who names a folder as the text that its name is what is read."""
-    if text is not None and os.path.isdir(text):
-        click.echo(
-            f"{text!r} is read as a text; --texts {text} reads the texts of the folder", err=True
-        )
+    names = OTHERS if parameters["texts"] else ONLY
+    given = {f"--{name.replace('_', '-')}": parameters[name] for name in names}
+    if parameters["texts"]:
+        refuse({"a text": parameters["text"], **given}, "does not go with --texts.")
+    else:
+        refuse(given, "is for --texts.")
 
 
 class Chosen(NamedTuple):

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, literal
+from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, literal, name_axes
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
@@ -173,7 +173,7 @@ def probabilities(
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(rows)), rows)
     ax.spines[:].set_visible(False)
-    bar(figure, image, [ax], "probability")
+    bar(figure, image, "probability", ax=ax)
     return _done(figure)
 
 
@@ -294,8 +294,7 @@ def _figure(size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Ax
 
 def _quiet(ax: Axes, across: str, up: str) -> None:
     """Names the axes, and leaves only the two lines that they need."""
-    ax.set_xlabel(across, fontsize=9, color=QUIET, labelpad=6)
-    ax.set_ylabel(up, fontsize=9, color=QUIET, labelpad=6)
+    name_axes(ax, across, up)
     ax.tick_params(length=0, labelsize=8.5, labelcolor=INK)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(EMPTY)

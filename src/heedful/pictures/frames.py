@@ -58,19 +58,24 @@ class Line(NamedTuple):
 class Block(NamedTuple):
     """Lines whose maps have one shape and the same axes.
 
-    heads: the number of each column. queries, keys: labels of the N rows and M columns of a map.
-    axes: what its rows and its columns are. borders: the rows, and the columns, at which another
-    text begins. whole: how many queries and keys there are, where cells are pooled.
+    heads: the number or the name of each column. queries, keys: labels of a map's N rows and M
+    columns. axes: what its rows and its columns are. borders: the rows, and the columns, at which
+    another text begins. whole: how many queries and keys there are, where cells are pooled.
     """
 
     lines: Sequence[Line]
-    heads: Sequence[int]
+    heads: Sequence[int | str]
     queries: Sequence[str]
     keys: Sequence[str]
     axes: tuple[str, str] = ("queries", "keys")
     heading: str | None = None
     borders: tuple[Sequence[int], Sequence[int]] = ((), ())
     whole: tuple[int, int] | None = None
+
+    def title(self, column: int) -> str:
+        """What a column is called."""
+        head = self.heads[column]
+        return head if isinstance(head, str) else f"head {head}"
 
     @property
     def frame(self) -> Frame:
@@ -95,7 +100,6 @@ class Layout(NamedTuple):
     map_height: float
     gap: float  # between two maps
     left: float  # of the first map
-    titles: float  # above the first line
     pitch: float  # from line to line
     height: float  # of all, with the labels of keys
     has_tokens: bool
@@ -117,6 +121,7 @@ def cells(frame: Frame, size: float | None = None) -> int:
     >>> cells(Frame(4, 4, (1000, 1000))), cells(Frame(48, 64, (1000, 1000)))
     (244, 64)
     """
+    _check_size(size)
     layout = _layout(frame._replace(queries=6, keys=6), size)
     return min(MANY, max(FEW, int(SHARP * max(layout.width, layout.map_height))))
 
@@ -132,8 +137,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
     Raises:
         ArgumentError: they do not, or a picture that is too large.
     """
-    if size is not None and not 2 <= size <= LONGEST:
-        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches, a page has 9")
+    _check_size(size)
     layouts = [_layout(frame, size, bool(values)) for frame in frames]
     if max(layout.left + layout.content for layout in layouts) + BAR > LONGEST or (
         sum(layout.height for layout in layouts) > LONGEST
@@ -150,16 +154,18 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
     return layouts
 
 
+def _check_size(size: float | None) -> None:
+    if size is not None and not 2 <= size <= LONGEST:
+        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches, a page has 9")
+
+
 def _check_numbers(frame: Frame, layout: Layout) -> None:
     if layout.cell(frame) * 72 * NUMBER < LEGIBLE * 0.99:
-        need = LEGIBLE / (72 * NUMBER) * max(frame.shape) * layout.cols + layout.left + BAR
         raise ArgumentError(
             f"numbers in the cells of {frame.lines * frame.heads:,} maps of {frame.shape[0]:,} × "
             f"{frame.shape[1]:,}",
             expected="cells that have room for them",
-            remedy=f"choose a size of {math.ceil(need)} inches, or no numbers"
-            if need <= LONGEST
-            else "choose fewer layers and heads, or no numbers",
+            remedy="choose a larger size, fewer layers and heads, or no numbers",
         )
 
 
@@ -167,7 +173,7 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
     one_line = _large(frame, frame.heads, size, values)
     if frame.lines * frame.heads > APART:
         return one_line if values else _small(frame, size)
-    if frame.lines == 1 and frame.heads > LINE and not _is_read(one_line):
+    if frame.lines == 1 and not _is_read(one_line):
         return _wrapped(frame, size, values)
     if values or _is_read(one_line) or one_line.width >= ENOUGH:
         return one_line
@@ -179,11 +185,16 @@ def _is_read(layout: Layout) -> bool:
 
 
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
-    """The heads of a single layer in several lines: as many beside each other as have names."""
-    fewer = [cols for cols in range(frame.heads - 1, 2, -1) if frame.heads % cols == 0]
-    tried = [_large(frame, cols, size, values) for cols in fewer or (LINE,)]
-    whole = (layout for layout in tried if _is_read(layout))
-    return next(whole, min(tried, key=lambda layout: abs(layout.cols - LINE)))
+    """The heads of a single layer in several lines: as many beside each other as have names.
+
+    Only wide maps stand one over the other.
+    """
+    least = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
+    fitting = [cols for cols in range(least, frame.heads + 1) if frame.heads % cols == 0]
+    tried = {*fitting, min(LINE, frame.heads)}
+    layouts = [_large(frame, cols, size, values) for cols in sorted(tried, reverse=True)]
+    whole = (layout for layout in layouts if _is_read(layout))
+    return next(whole, min(layouts, key=lambda layout: abs(layout.cols - LINE)))
 
 
 def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
@@ -211,7 +222,6 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
         map_height=height,
         gap=gap,
         left=left,
-        titles=HEADS,
         pitch=pitch,
         height=HEADS + frame.lines * wraps * pitch - 0.2 + depth(keys[:1], labels) + 0.12,
         has_tokens=True,
@@ -261,7 +271,6 @@ def _small(frame: Frame, size: float | None) -> Layout:
         map_height=height,
         gap=gap,
         left=left,
-        titles=HEADS,
         pitch=height + gap,
         height=HEADS + frame.lines * (height + gap),
         has_tokens=False,

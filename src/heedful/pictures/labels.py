@@ -35,15 +35,6 @@ FAMILIES = (
     "Noto Emoji",
     "Segoe UI Emoji",
 )
-SCRIPTS = {  # the first word of a character's name in Unicode, and a free font that has the script
-    "CJK": "Noto Sans CJK SC",
-    "HIRAGANA": "Noto Sans CJK JP",
-    "KATAKANA": "Noto Sans CJK JP",
-    "HANGUL": "Noto Sans CJK SC",
-    "ARABIC": "Noto Sans Arabic",
-    "DEVANAGARI": "Noto Sans Devanagari",
-    "THAI": "Noto Sans Thai",
-}
 SIGNS = {  # each white space its own: two that differ are two tokens
     " ": "·",
     "\n": "↵",
@@ -83,7 +74,7 @@ def drawable(text: str) -> str:
 
 
 def hint(texts: Iterable[str]) -> str | None:
-    """What to install so that all characters are drawn; None where they are already.
+    """What to do so that all characters are drawn; None where they are already.
 
     >>> hint(["attention", "é"]) is None
     True
@@ -93,11 +84,9 @@ def hint(texts: Iterable[str]) -> str | None:
     )
     if not missing:
         return None
-    scripts = (unicodedata.name(char, "").partition(" ")[0] for char in missing)
-    fonts = dict.fromkeys(SCRIPTS[script] for script in scripts if script in SCRIPTS)
     return (
         f"no font here draws {shorten(''.join(missing), 24)}; the pictures have numbers instead. "
-        f"Install {' and '.join(fonts) or 'one that does'}, and draw again."
+        "Install a font of that script, such as Noto Sans CJK or Noto Sans Arabic, and draw again."
     )
 
 

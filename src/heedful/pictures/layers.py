@@ -12,115 +12,121 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from heedful.pictures import style
-from heedful.pictures.evenness import even
-from heedful.pictures.frames import BAR, HEADS, Block, Frame, Layout, plan
+from heedful.pictures.frames import BAR, HEADS, WIDTH, Block, Layout, plan
 from heedful.pictures.labels import columns, drawable, shorten
 from heedful.pictures.maps import SMALL, draw_borders, draw_labels, draw_map, stripe
-from heedful.pictures.scale import scale_of
+from heedful.pictures.scale import Scale, scale_of
 from heedful.pictures.style import INK, LETTER, QUIET
 
-NAMED = 12  # even maps that are named in a line of text
 TITLE, NOTE, HEADING, AXIS = 0.45, 0.19, 0.34, 0.32
-COLOURS = "viridis"
 UNNAMED = "tokens are named where there are fewer layers or heads, or more room"
 
 
 def draw(
     blocks: Sequence[Block],
     *,
-    title: str | None = None,
     scale: str | None = None,
     highest: float | None = None,
+    title: str | None = None,
     size: float | None = None,
     values: bool | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """The blocks beneath each other, on one scale.
+    """Attention weights: the blocks beneath each other, on one scale.
 
     Args:
         blocks: lines of maps; those of a block have one shape.
-        title: over all.
         scale: "linear", "sqrt" or "log"; default linear up to 10 tokens, then sqrt.
         highest: where the scale ends; default the largest weight, 1 for nearly 1.
+        title, size, values, notes: as `draw_scaled`.
+
+    Raises:
+        ArgumentError: numbers that do not fit, too many maps for a picture, a scale that is none.
+    """
+    is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
+    colour = scale_of(_maps(blocks), scale, highest, is_small)
+    return draw_scaled(blocks, colour, title=title, size=size, values=values, notes=notes)
+
+
+def draw_scaled(
+    blocks: Sequence[Block],
+    scale: Scale,
+    *,
+    title: str | None = None,
+    size: float | None = None,
+    values: bool | None = None,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """The blocks beneath each other, in the colours of a scale.
+
+    Args:
+        blocks: lines of maps; those of a block have one shape.
+        scale: of all maps.
+        title: over all.
         size: the width in inches; default 9, and more for many heads.
         values: whether numbers stand in the cells; default up to 10 tokens, where they fit.
         notes: what the picture says beneath.
 
     Raises:
-        ArgumentError: numbers that do not fit, too many maps for a picture, a scale that is none.
+        ArgumentError: numbers that do not fit, or too many maps for a picture.
     """
     layouts = plan([block.frame for block in blocks], size, values)
-    drawn = [values for block in blocks for line in block.lines for values in line.maps
-             if values is not None]  # fmt: skip
-    is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
-    colour = scale_of(drawn, scale, highest, is_small)
-    width = max(layout.left + layout.content for layout in layouts) + BAR
+    content = max(layout.left + layout.content for layout in layouts)
+    width = max(content + BAR, min(size or WIDTH, columns(title or "") * LETTER * 13 / 72))
     letters = int((width - layouts[0].left) * 72 / (8 * LETTER))
-    said = ["\n".join(wrap(note, letters)) for note in (*_said(blocks, layouts, drawn), *notes)]
+    lines = ["\n".join(wrap(note, letters)) for note in (*_remarks(blocks, layouts), *notes)]
     top = TITLE if title else 0.1
     heights = [HEADING * bool(block.heading) + layout.height + (AXIS if layout.has_tokens else 0.16)
                for block, layout in zip(blocks, layouts, strict=True)]  # fmt: skip
-    height = top + sum(heights) + sum(map(_height, said)) + 0.1
-    page = _Page(Figure(figsize=(width, height), facecolor="white"), style.colours(COLOURS),
-                 colour.norm, values)  # fmt: skip
+    height = top + sum(heights) + sum(map(_height, lines)) + 0.1
+    page = _Page(Figure(figsize=(width, height), facecolor="white"), scale, values)
     below = top
     for block, layout, tall in zip(blocks, layouts, heights, strict=True):
         page.block(block, layout, below)
         below += tall
-    for i, note in enumerate(said):
-        page.text(layouts[0].left, below + sum(map(_height, said[:i])), note, size=8)
-    first = top + HEADING * bool(blocks[0].heading) + layouts[0].titles
-    bar = page.axes(width - BAR + 0.25, first, 0.16, min(3.2, max(0.9, below - AXIS - first - 0.3)))
-    style.beside(page.figure, bar, colour.norm, page.colours, colour.meaning, colour.is_cut)
+    for i, note in enumerate(lines):
+        page.text(layouts[0].left, below + sum(map(_height, lines[:i])), note, size=8)
+    first = top + HEADING * bool(blocks[0].heading) + HEADS
+    ax = page.axes(content + 0.25, first, 0.16, min(3.2, max(0.9, below - AXIS - first - 0.3)))
+    shown = ScalarMappable(scale.norm, scale.colours)
+    style.bar(page.figure, shown, scale.meaning, "max" if scale.is_cut else "neither", cax=ax)
     style.head(page.figure, title, 0.12)
     style.literal(page.figure)
     return page.figure
+
+
+def _maps(blocks: Sequence[Block]) -> list[np.ma.MaskedArray]:
+    return [values for block in blocks for line in block.lines for values in line.maps
+            if values is not None]  # fmt: skip
 
 
 def _height(note: str) -> float:
     return NOTE + 0.14 * note.count("\n")
 
 
-def _said(
-    blocks: Sequence[Block], layouts: Sequence[Layout], maps: Sequence[np.ma.MaskedArray]
-) -> list[str]:
-    """What must be said of the maps: what stripes are, which are even, and what has no names."""
-    said = []
+def _remarks(blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[str]:
+    """What must be said of the maps: which have no names, and what stripes are."""
+    remarks = []
     for block, layout in zip(blocks, layouts, strict=True):
         if not layout.has_tokens:
             N, M = block.whole or block.frame.shape
-            said.append(f"each map: {N:,} {block.axes[0]} from top to bottom, {M:,} "
-                        f"{block.axes[1]} from left to right; {UNNAMED}")  # fmt: skip
-            said += _even_ones(block)
-    if any(np.ma.getmaskarray(values).any() for values in maps):
-        said.append("striped: masked, so that no weight can be there")
-    return list(dict.fromkeys(said))
-
-
-def _even_ones(block: Block) -> list[str]:
-    found: dict[str, list[str]] = {}
-    for line in block.lines:
-        for head, values in zip(block.heads, line.maps, strict=True):
-            if values is not None and (share := even(values)):
-                found.setdefault(share, []).append(f"{line.name}, head {head}")
-    return [
-        f"even: {share} everywhere in {', '.join(names[:NAMED])}"
-        + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
-        for share, names in found.items()
-    ]
+            remarks.append(f"each map: {N:,} {block.axes[0]} from top to bottom, {M:,} "
+                           f"{block.axes[1]} from left to right; {UNNAMED}")  # fmt: skip
+    if any(np.ma.getmaskarray(values).any() for values in _maps(blocks)):
+        remarks.append("striped: masked, so that no weight can be there")
+    return list(dict.fromkeys(remarks))
 
 
 class _Page(NamedTuple):
     """A figure on which places are in inches from its top left corner."""
 
     figure: Figure
-    colours: Colormap
-    norm: Normalize
+    scale: Scale
     numbers: bool | None
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
@@ -149,43 +155,45 @@ class _Page(NamedTuple):
     def _large(self, block: Block, layout: Layout, top: float) -> None:
         """A map on axes of its own, with the labels of tokens on the left and beneath."""
         count, cols = len(block.heads), layout.cols
-        self.text(layout.left - 0.08, top + layout.titles - 0.05, f"{block.axes[0]} ↓", 8,
+        room = int((layout.width + layout.gap) * 72 / (LETTER * 9))
+        cell = layout.cell(block.frame)
+        self.text(layout.left - 0.08, top + HEADS - 0.05, f"{block.axes[0]} ↓", 8,
                   ha="right", va="bottom")  # fmt: skip
         for at, line in enumerate(block.lines):
-            middle = layout.titles + (at + 0.5) * layout.wraps * layout.pitch - 0.12
+            middle = HEADS + (at + 0.5) * layout.wraps * layout.pitch - 0.12
             self.text(0.12, top + middle, line.name, 9, color=INK, rotation=90, va="center",
                       ha="center")  # fmt: skip
             for i, values in enumerate(line.maps):
                 down, across = at * layout.wraps + i // cols, i % cols
                 x = layout.left + across * (layout.width + layout.gap)
-                y = top + layout.titles + down * layout.pitch
+                y = top + HEADS + down * layout.pitch
                 if values is None:
                     continue
                 ax = self.axes(x, y, layout.width, layout.map_height)
-                ax.set_label(f"{line.name}, head {block.heads[i]}")
-                draw_map(
-                    ax, values, self.colours, self.norm, layout.cell(block.frame), self.numbers
-                )
+                ax.set_label(f"{line.name}, {block.title(i)}")
+                draw_map(ax, values, self.scale.colours, self.scale.norm, cell, self.numbers)
                 is_last = at == len(block.lines) - 1 and i + cols >= count
                 draw_labels(ax, block.queries if across == 0 else None,
                             block.keys if is_last else None, layout.labels)  # fmt: skip
                 draw_borders(ax, block.borders, (-0.5, -0.5, *values.shape[::-1]), values.shape)
-                _titles(ax, block, layout, i, values, named=down == 0 or layout.wraps > 1)
+                if down == 0 or layout.wraps > 1:
+                    name = shorten(drawable(block.title(i)), room)
+                    ax.set_title(name, fontsize=9, color=INK, loc="left", pad=4)
         self.text(layout.left, top + layout.height, f"{block.axes[1]} →", 8, va="top")
 
     def _small(self, block: Block, layout: Layout, top: float) -> None:
         """All maps of a line on axes of its own, whose unit is an inch."""
         width, height, pitch = layout.width, layout.map_height, layout.width + layout.gap
         for i, head in enumerate(block.heads):
-            self.text(layout.left + i * pitch + width / 2, top + layout.titles - 0.05,
-                      f"head {head}" if i == 0 and width > 0.5 else str(head), 8, color=INK,
+            self.text(layout.left + i * pitch + width / 2, top + HEADS - 0.05,
+                      block.title(i) if i == 0 and width > 0.5 else str(head), 8, color=INK,
                       ha="center", va="bottom")  # fmt: skip
         if width <= 0.5:
-            self.text(layout.left - 0.08, top + layout.titles - 0.05, "head", 8, ha="right",
+            self.text(layout.left - 0.08, top + HEADS - 0.05, "head", 8, ha="right",
                       va="bottom")  # fmt: skip
         size = min(8.0, max(5.0, layout.pitch * 72 * 0.8))
         for at, line in enumerate(block.lines):
-            y = top + layout.titles + at * layout.pitch
+            y = top + HEADS + at * layout.pitch
             self.text(layout.left - 0.08, y + height / 2, line.name, size, color=INK, ha="right",
                       va="center")  # fmt: skip
             ax = self.axes(layout.left, y, layout.content, height)
@@ -194,7 +202,7 @@ class _Page(NamedTuple):
             for i, values in enumerate(line.maps):
                 if values is not None:
                     box = (i * pitch, 0.0, width, height)
-                    self._tile(ax, values, box).set_label(f"head {block.heads[i]}")
+                    self._tile(ax, values, box).set_label(block.title(i))
                     draw_borders(ax, block.borders, box, values.shape)
             ax.set(xlim=(0, layout.content), ylim=(height, 0))
             ax.set_axis_off()
@@ -205,25 +213,7 @@ class _Page(NamedTuple):
         left, top, width, height = box
         stripe(ax, values, box)
         # as imshow, without its care for limits and ticks, of which these axes have none
-        image = AxesImage(ax, cmap=self.colours, norm=self.norm, origin="upper", zorder=1,
-                          extent=(left, left + width, top + height, top))  # fmt: skip
+        image = AxesImage(ax, cmap=self.scale.colours, norm=self.scale.norm, origin="upper",
+                          zorder=1, extent=(left, left + width, top + height, top))  # fmt: skip
         image.set_data(values)
         return ax.add_image(image)
-
-
-def _titles(
-    ax: Axes, block: Block, layout: Layout, i: int, values: np.ma.MaskedArray, named: bool
-) -> None:
-    """The head's name, where it is not above, and whether its map is even."""
-    name = f"head {block.heads[i]}" if named else ""
-    share = even(values)
-    room = int((layout.width + layout.gap) * 72 / (LETTER * 7.5)) - columns(name) - 1
-    if named:
-        ax.set_title(name, fontsize=9, color=INK, loc="left", pad=4)
-    if share:
-        said = f"even: {share} everywhere"
-        said = said if columns(said) <= room else shorten(f"even: {share}", max(room, 8))
-        ax.set_title(said, fontsize=7.5, color=QUIET, loc="right" if named else "left", pad=4)
-
-
-__all__ = ["HEADS", "Block", "Frame", "draw"]

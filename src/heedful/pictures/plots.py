@@ -15,15 +15,15 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
-from heedful.pictures import grid, style
-from heedful.pictures.maps import SMALL
+from heedful.pictures import layers, style
+from heedful.pictures.frames import Block, Line
+from heedful.pictures.names import names
 from heedful.pictures.saving import save
-from heedful.pictures.scale import largest, scale_of
+from heedful.pictures.scale import around_zero, largest
 
 __all__ = ["heatmaps", "positions", "save", "scores"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
-MOST = 256  # maps in one picture
 
 
 def heatmaps(
@@ -54,7 +54,7 @@ def heatmaps(
         apart.
 
     Raises:
-        ArgumentError: no maps, a shape that does not fit the tokens, too many maps.
+        ArgumentError: no maps, or a shape that does not fit the tokens.
 
     >>> weights = np.array([[1.0, 0.0], [0.25, 0.75]])
     >>> figure = heatmaps([weights], ["red", "sky"], titles=["head 0"], allowed=np.tri(2) > 0)
@@ -71,35 +71,37 @@ def heatmaps(
         hidden = _matrix(allowed, "allowed") == 0
         _check_shape(hidden, tokens, keys, "allowed", key_tokens is None)
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
-    scale = scale_of(drawn, None, None, small=max(maps[0].shape) <= SMALL)
-    return grid.draw(
-        drawn,
-        tokens,
-        keys,
-        titles=titles,
-        title=title,
-        colours=style.colours("viridis"),
-        norm=scale.norm,
-        meaning=scale.meaning,
-    )
+    return layers.draw([_block(drawn, titles, tokens, keys)], title=title)
+
+
+def _block(
+    maps: Sequence[np.ma.MaskedArray],
+    titles: Sequence[str],
+    queries: Sequence[str],
+    keys: Sequence[str],
+) -> Block:
+    return Block([Line("", maps)], titles, names(queries), names(keys))
 
 
 def scores(
     scaled: Array,
-    masked: Array,
+    masked: Array | None,
     tokens: Sequence[str],
     *,
     key_tokens: Sequence[str] | None = None,
     title: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Figure:
     """The scores before and after the mask, side by side; blue is below 0 and red above.
 
     Args:
         scaled: scores (N, M) after scaling, before the mask.
-        masked: the same with −inf where a query may not look; those cells are empty.
+        masked: the same with −inf where a query may not look; those cells are empty. None: there
+            is no mask, and one map is drawn.
         tokens: the N queries' tokens.
         key_tokens: the M keys' tokens; default: the same as `tokens`.
         title: over all.
+        notes: lines beneath.
 
     Raises:
         ArgumentError: a shape that does not fit the tokens.
@@ -111,21 +113,15 @@ def scores(
     [[False, True], [False, False]]
     """
     keys = tokens if key_tokens is None else key_tokens
-    maps = [_matrix(scaled, "scaled"), _matrix(masked, "masked")]
-    for values, name in zip(maps, ("scaled", "masked"), strict=True):
-        _check_shape(values, tokens, keys, name, key_tokens is None)
-    drawn = [np.ma.masked_invalid(values) for values in maps]
-    limit = largest(drawn[:1])
-    return grid.draw(
-        drawn,
-        tokens,
-        keys,
-        titles=["scaled scores", "after the mask"],
-        title=title,
-        colours=style.colours("RdBu_r"),
-        norm=Normalize(-limit, limit),
-        meaning="score",
-    )
+    given = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
+    drawn = []
+    for name, values in given.items():
+        table = _matrix(values, name)
+        _check_shape(table, tokens, keys, name, key_tokens is None)
+        drawn.append(np.ma.masked_invalid(table))
+    titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
+    block = _block(drawn, titles, tokens, keys)
+    return layers.draw_scaled([block], around_zero(drawn[:1], "score"), title=title, notes=notes)
 
 
 def positions(
@@ -158,7 +154,7 @@ def positions(
     )
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
-    style.bar(figure, image, [ax], meaning)
+    style.bar(figure, image, meaning, ax=ax)
     style.head(figure, title)
     style.literal(figure)
     return figure
@@ -182,12 +178,8 @@ def _matrix(values: Array, name: str) -> np.ndarray:
 
 
 def _check_maps(maps: Sequence[np.ndarray], titles: Sequence[str]) -> None:
-    if not 1 <= len(maps) <= MOST:
-        raise ArgumentError(
-            f"{len(maps)} maps",
-            expected=f"1 to {MOST} in one picture",
-            remedy="choose layers and heads",
-        )
+    if not maps:
+        raise ArgumentError("no maps", expected="one or more")
     if len(titles) != len(maps):
         raise ArgumentError(f"{len(titles)} titles for {len(maps)} maps", expected="one for each")
 

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
-from heedful.files import replacing
+from heedful.files import make_directory, replacing
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 200  # twice the dots of a page: sharp on dense screens
@@ -25,7 +25,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
     Args:
         figure: what to write.
-        path: where; its folder must exist.
+        path: where; its folder is made.
 
     Returns:
         the path.
@@ -44,6 +44,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         raise ArgumentError(
             f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
         )
+    make_directory(path.parent)
     with replacing(path) as file, matplotlib.rc_context(TEXT):
         figure.savefig(
             file, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.colors import LogNorm, Normalize, PowerNorm
+from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
 
 from heedful.errors import ArgumentError
+from heedful.pictures.style import colours
 
 SCALES = {
     "linear": "attention weight",
@@ -20,12 +21,12 @@ DECADES = 4  # of a logarithmic scale; what is smaller has its lowest colour
 
 
 class Scale(NamedTuple):
-    """How the colours of maps follow their weights, the same in all maps of a picture.
+    """How the colours of maps follow their numbers, the same in all maps of a picture.
 
-    norm: of matplotlib. meaning: what the colour bar says. is_cut: whether a weight is above the
-    end.
+    meaning: what the colour bar says. is_cut: whether a number is above the end.
     """
 
+    colours: Colormap
     norm: Normalize
     meaning: str
     is_cut: bool = False
@@ -58,7 +59,13 @@ def scale_of(
         "sqrt": lambda: PowerNorm(0.5, 0, end),
         "log": lambda: LogNorm(end / 10**DECADES, end, clip=True),
     }[kind]()
-    return Scale(norm, SCALES[kind], found > end * 1.001)
+    return Scale(colours("viridis"), norm, SCALES[kind], found > end * 1.001)
+
+
+def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:
+    """A scale as far below 0, in blue, as above it, in red."""
+    limit = largest(maps)
+    return Scale(colours("RdBu_r"), Normalize(-limit, limit), meaning)
 
 
 def largest(maps: Sequence[np.ma.MaskedArray]) -> float:

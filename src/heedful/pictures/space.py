@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from heedful.pictures.labels import drawable, shorten
-from heedful.pictures.style import EMPTY, INK, QUIET, head, literal
+from heedful.pictures.style import EMPTY, INK, QUIET, head, literal, name_axes
 
 POINT, ARROW = "#277f8e", "#d1701f"
 LONGEST = 24  # columns of a name
@@ -70,8 +70,7 @@ def _frame(ax: Axes, shares: Sequence[float]) -> None:
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
     first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
-    ax.set_xlabel(f"first principal component · {first}", fontsize=9, color=QUIET, labelpad=6)
-    ax.set_ylabel(f"second principal component · {second}", fontsize=9, color=QUIET, labelpad=6)
+    name_axes(ax, f"first principal component · {first}", f"second principal component · {second}")
     ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
     ax.grid(color=EMPTY, linewidth=0.6)
     ax.set_axisbelow(True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
+from matplotlib.colors import Colormap, LogNorm, PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -28,41 +26,78 @@ def colours(name: str) -> Colormap:
     return matplotlib.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
 
 
-def whole_numbers(ax: Axes, x: str, y: str) -> None:
-    """Names the axes, with whole numbers along x and no tick marks."""
+def name_axes(ax: Axes, x: str, y: str) -> None:
+    """What is across and what is up."""
     ax.set_xlabel(x, fontsize=9, color=QUIET, labelpad=6)
     ax.set_ylabel(y, fontsize=9, color=QUIET, labelpad=6)
+
+
+def whole_numbers(ax: Axes, x: str, y: str) -> None:
+    """Names the axes, with whole numbers along x and no tick marks."""
+    name_axes(ax, x, y)
     ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 4, 5, 10], integer=True, min_n_ticks=1))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def bar(figure: Figure, image: AxesImage, axes: Sequence[Axes], meaning: str) -> None:
-    """One colour bar for all these axes; `meaning` names its scale."""
-    bar = figure.colorbar(image, ax=list(axes), fraction=0.05, pad=0.03, aspect=28)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET, pad=4)
-    bar.set_label(meaning, fontsize=9, color=QUIET, labelpad=8)
-    _mark_small(bar)
+def quiet(ax: Axes) -> None:
+    """Leaves only the lines that a curve over steps needs."""
+    ax.spines[["top", "left", "right"]].set_visible(False)
+    ax.spines["bottom"].set_color("#d0d7de")
+    ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
+    ax.set_axisbelow(True)
 
 
-def beside(
-    figure: Figure, ax: Axes, norm: Normalize, colours: Colormap, meaning: str, is_cut: bool
+def name_ends(ax: Axes, ends: Iterable[tuple[float, str, str]], gap: float) -> None:
+    """What lines are called, at their right ends, none over another.
+
+    Args:
+        ax: with the lines.
+        ends: the last value of each line, its name and its colour.
+        gap: between two names, in heights of the axes.
+    """
+    ax.autoscale_view()  # else the limits are not yet those of the lines
+    low, high = ax.get_ylim()
+    ranked = sorted(((value - low) / (high - low), name, colour) for value, name, colour in ends)
+    places = apart([place for place, _, _ in ranked], gap)
+    for at, (_, name, colour) in zip(places, ranked, strict=True):
+        ax.annotate(
+            name, (1, at), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
+            va="center", fontsize=8.5, color=colour, annotation_clip=False,
+        )  # fmt: skip
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """Rising places from 0 to 1, moved as little as keeps them apart; first up, then down from 1.
+
+    >>> apart([0.2, 0.25, 0.98, 1.0], 0.1)
+    [0.2, 0.3, 0.9, 1.0]
+    """
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap) if moved else place)
+    highest = max(1.0, places[-1]) if moved else 1.0
+    for at in reversed(range(len(moved))):
+        moved[at] = round(min(moved[at], highest), 6)
+        highest = moved[at] - gap
+    return moved
+
+
+def bar(
+    figure: Figure, shown: ScalarMappable, meaning: str, extend: Any = "neither", **where: Any
 ) -> None:
-    """A colour bar on axes of its own; one that is cut ends in an arrow."""
-    shown = ScalarMappable(norm, colours)
-    bar = figure.colorbar(shown, cax=ax, extend="max" if is_cut else "neither")
+    """A colour bar that `meaning` names, with arrows at ends beyond which numbers lie (`extend`).
+
+    It stands on axes of its own, `cax`, or takes its room from others, `ax`.
+    """
+    room: dict[str, Any] = {} if "cax" in where else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
+    bar = figure.colorbar(shown, extend=extend, **where, **room)
     bar.outline.set_visible(False)
     bar.ax.tick_params(which="both", length=0, labelsize=8, labelcolor=QUIET, pad=4)
-    if isinstance(norm, LogNorm):  # in plain numbers: no formula is drawn
-        bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     bar.set_label(meaning, fontsize=8.5, color=QUIET, labelpad=6)
-    _mark_small(bar)
-
-
-def _mark_small(bar: Colorbar) -> None:
-    """Numbers at even distances on a square-root scale, on which small weights have most room."""
-    if isinstance(bar.norm, PowerNorm):
+    if isinstance(bar.norm, LogNorm):  # in plain numbers: no formula is drawn
+        bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    if isinstance(bar.norm, PowerNorm):  # at even distances: small weights have most room
         marks = square_root_marks(float(bar.norm.vmax or 1.0))
         bar.set_ticks(marks, labels=[f"{mark:g}" for mark in marks])
 

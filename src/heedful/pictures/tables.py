@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
-from heedful.pictures import grid, style
+from heedful.pictures import style
 from heedful.pictures.labels import columns, drawable, label, shorten
 from heedful.pictures.style import INK, LETTER, QUIET
 
@@ -56,7 +56,6 @@ def vectors(
         raise ArgumentError("no tables", expected="one or more")
     limit, is_cut = _limit(drawn)
     colours = style.colours("RdBu_r")
-    colours.colorbar_extend = "both" if is_cut else "neither"  # type: ignore[assignment]
     names = [[label(token) for token in part] for part in tokens]
     beside = 2 if len(drawn) == 4 else min(BESIDE, len(drawn))
     rows = math.ceil(len(drawn) / beside)
@@ -82,32 +81,10 @@ def vectors(
         repeated = i % beside and names[i] == names[i - 1]
         _rows(ax, [] if repeated else names[i], high)
         axes.append(ax)
-    style.bar(figure, image, axes, "value")
+    style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
     style.head(figure, title)
     style.literal(figure)
     return figure
-
-
-def pairs(
-    scores: Array, queries: Sequence[str], keys: Sequence[str], *, title: str | None = None
-) -> Figure:
-    """One map of scores (N, M): blue is below 0 and red above.
-
-    >>> pairs(np.eye(2), ["red", "sky"], ["red", "sky"]).axes[0].images[0].get_array().shape
-    (2, 2)
-    """
-    values = np.ma.masked_invalid(_table(scores, queries))
-    limit = float(abs(values).max()) or 1.0
-    return grid.draw(
-        [values],
-        queries,
-        keys,
-        titles=[""],
-        title=title,
-        colours=style.colours("RdBu_r"),
-        norm=Normalize(-limit, limit),
-        meaning="score",
-    )
 
 
 def bars(

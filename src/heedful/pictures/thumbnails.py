@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+from PIL import Image  # which matplotlib needs
 
 LEVELS = 64  # of weight; then a hidden cell and the paper
 HIDDEN, PAPER = LEVELS, LEVELS + 1
@@ -42,7 +42,10 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
         top, left = (i // cols) * (tall + gap), (i % cols) * (wide + gap)
         tile = _levels(values).repeat(high, 0).repeat(times, 1)
         sheet[top : top + tall, left : left + wide] = tile
-    data = base64.b64encode(_png(sheet, _palette())).decode("ascii")
+    image, file = Image.fromarray(sheet), io.BytesIO()
+    image.putpalette(_palette())
+    image.save(file, "PNG", optimize=True)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
     return f"data:image/png;base64,{data}", sheet.shape[1], sheet.shape[0]
 
 
@@ -57,23 +60,3 @@ def _palette() -> bytes:
 
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 1, LEVELS), bytes=True)[:, :3]
     return np.vstack([colours, [GREY, WHITE]]).astype(np.uint8).tobytes()
-
-
-def _png(pixels: np.ndarray, palette: bytes) -> bytes:
-    """A PNG whose pixels (height, width) are indices of its palette.
-
-    Source: W3C, Portable Network Graphics (third edition), sections 5 and 11.
-    """
-    height, width = pixels.shape
-    lines = np.hstack([np.zeros((height, 1), np.uint8), pixels])  # each begins with its filter, 0
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
-        (b"PLTE", palette),
-        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
-        (b"IEND", b""),
-    )
-    chunks = (
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

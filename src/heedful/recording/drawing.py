@@ -309,19 +309,17 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
 
 def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = None) -> Figure:
     """The scores of the first chosen head of the first chosen call that has a mask."""
-    from heedful.pictures import plots, style
+    from heedful.pictures import plots
 
     wanted = _wanted(calls, chosen)
     call = next((call for call in wanted if call.kind == "causal"), wanted[0])
     head, *_ = _numbers(chosen.heads, "head") or call.heads
     _check_known([head], call.heads, "head")
     _, N, M = call.shape
-    figure = plots.scores(
+    return plots.scores(
         *scores_of(call, head),
         call.query_tokens or list(map(str, range(N))),
         key_tokens=call.key_tokens or list(map(str, range(M))),
         title=title or f"{_names([call])[0]}, head {head}",
+        notes=[in_words([call]), *guesses([call])],
     )
-    remarks = " · ".join([in_words([call]), *guesses([call])])
-    figure.supxlabel(remarks, fontsize=8, color=style.QUIET, wrap=True)
-    return figure

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
 from heedful.train.metrics import MOST_AVERAGED, averaged
 
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
-NOTE = 130  # points: the width of the best loss's note, about
-HEIGHTS = (34, -46, 64, 94)  # points from the best loss at which its note may stand
+APART = 0.09  # of the picture's height, between the names of the two curves
 CROWD = 60  # validation losses: beyond it dots would hide the line
 
 
@@ -34,12 +32,13 @@ def loss_curve(
     train_losses: Sequence[float],
     validation_steps: Sequence[int],
     validation_losses: Sequence[float],
-    best: int | None = None,
     *,
     title: str | None = None,
     note: str | None = None,
 ) -> Figure:
     """Training and validation loss by step; a loss that is not a number leaves a gap.
+
+    The lowest validation loss is marked.
 
     Args:
         steps: the steps at which the training loss was taken.
@@ -47,13 +46,11 @@ def loss_curve(
             tenth, at most 50, is drawn over them: the number that the terminal shows.
         validation_steps: the steps at which the validation loss was taken; may be empty.
         validation_losses: in nats per token.
-        best: the validation step to mark; default: that of the lowest loss.
         title: over all.
         note: a line in the corner, below the one that says what is drawn.
 
     Raises:
-        ArgumentError: steps and losses that differ in number, none at all, or a `best` that is
-            no validation step.
+        ArgumentError: steps and losses that differ in number, or none at all.
 
     >>> figure = loss_curve([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9])
     >>> figure.axes[0].get_ylabel()
@@ -70,12 +67,9 @@ def loss_curve(
     train = _training(ax, *train)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    is_last = _best(ax, *validation, best, train)
-    _names(ax, train, validation, ", the best" if is_last else "")
-    ax.spines[["top", "left", "right"]].set_visible(False)
-    ax.spines["bottom"].set_color("#d0d7de")
-    ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
-    ax.set_axisbelow(True)
+    ends = _ends(train, validation, _best(ax, *validation))
+    style.name_ends(ax, ends, APART)
+    style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
     style.head(figure, title)
     style.literal(figure)
@@ -132,82 +126,25 @@ def _notes(ax: Axes, *lines: str | None) -> None:
         ax.text(0.99, 0.98, text, transform=ax.transAxes, ha="right", va="top", **quiet)
 
 
-def _best(
-    ax: Axes,
-    steps: np.ndarray,
-    losses: np.ndarray,
-    best: int | None,
-    train: tuple[np.ndarray, np.ndarray],
-) -> bool:
-    """Marks the best loss; where it is the last, which has a name already, it says so."""
-    if best is None:
-        if np.isnan(losses).all():
-            return False
-        place = int(np.nanargmin(losses))
-    else:
-        if best not in steps:
-            raise ArgumentError(
-                f"best step {best}", expected="one of the steps of the validation losses"
-            )
-        place = int(np.nonzero(steps == best)[0][-1])
+def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
+    """Marks the lowest loss; what the name of its curve says of it."""
+    if np.isnan(losses).all():
+        return ""
+    place = int(np.nanargmin(losses))
     step, loss = steps[place], losses[place]
     ax.plot(step, loss, "o", markersize=9, mfc="white", mec=VALIDATION, mew=1.8, zorder=4)
-    if np.isnan(losses[place + 1 :]).all():
-        return True
-    late = step > (steps.min() + 3 * steps.max()) / 4
-    ax.annotate(
-        f"best {loss:.3f} at step {step:,.0f}",
-        (step, loss),
-        xytext=(0, _free_height(ax, (step, loss), late, train)),
-        textcoords="offset points",
-        ha="right" if late else "center",
-        fontsize=9,
-        color=VALIDATION,
-        arrowprops={"arrowstyle": "-", "color": VALIDATION, "linewidth": 0.8, "shrinkB": 6},
-        zorder=5,
-        path_effects=[withStroke(linewidth=3, foreground="white")],
-    )
-    return False
+    is_last = np.isnan(losses[place + 1 :]).all()
+    return ", the best" if is_last else f",\nbest {loss:.3f} at step {step:,.0f}"
 
 
-def _free_height(
-    ax: Axes, best: tuple[float, float], late: bool, train: tuple[np.ndarray, np.ndarray]
-) -> int:
-    """The first of `HEIGHTS` at which the note is inside the picture and on no training curve."""
-    ax.autoscale_view()  # else the limits are not yet those of the curves
-    points = 72 / ax.figure.dpi
-    x, y = (
-        ax.transData.transform(np.column_stack(train)) - ax.transData.transform(best)
-    ).T * points
-    low, high = (np.array([ax.bbox.y0, ax.bbox.y1]) - ax.transData.transform(best)[1]) * points
-    near = (x > -NOTE) & (x < 0) if late else abs(x) < NOTE / 2
-    for height in HEIGHTS:
-        on_it = near & (y > height - 12) & (y < height + 24)
-        if low < height < high - 12 and not on_it.any():
-            return height
-    return HEIGHTS[0]
-
-
-def _names(
-    ax: Axes, train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], more: str
-) -> None:
-    """Each curve's name and last loss at its end; the higher one stands above the lower."""
-    ends = [
-        (losses[np.isfinite(losses)][-1], steps[np.isfinite(losses)][-1], name, more, colour)
-        for (steps, losses), name, more, colour in (
-            (train, "training", "", TRAINING),
-            (validation, "validation", more, VALIDATION),
-        )
-        if np.isfinite(losses).any()
-    ]
-    for rank, (loss, step, name, more, colour) in enumerate(sorted(ends)):
-        ax.annotate(
-            f"{name} {loss:.3f}{more}",
-            (step, loss),
-            xytext=(10, 3 if rank else -3),
-            textcoords="offset points",
-            va="bottom" if rank else "top",
-            fontsize=9,
-            color=colour,
-            annotation_clip=False,
-        )
+def _ends(
+    train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], more: str
+) -> Iterator[tuple[float, str, str]]:
+    """Each curve's last loss, its name and its colour."""
+    for (_, losses), name, more_of_it, colour in (
+        (train, "training", "", TRAINING),
+        (validation, "validation", more, VALIDATION),
+    ):
+        finite = losses[np.isfinite(losses)]
+        if len(finite):
+            yield finite[-1], f"{name} {finite[-1]:.3f}{more_of_it}", colour

@@ -13,7 +13,6 @@ from heedful.models.description import Description, Part, Shape
 from heedful.views.column import written
 from heedful.views.terminal import Trimmed, table
 
-NARROW = 64  # cells: below it the meaning of a setting stands under it
 ARROW = "→ "
 
 
@@ -57,19 +56,13 @@ def _norms(told: Description) -> str:
 
 def _settings(console: Console, told: Description) -> None:
     rows = [(one.name, _value(one.value), one.meaning) for one in told.settings]
-    if console.width >= NARROW or not any(meaning for *_, meaning in rows):
-        grid = Trimmed.grid(padding=(0, 2, 0, 0))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        grid.add_column(overflow="fold", style="dim")
-        for row in rows:
-            grid.add_row("  " + row[0], *(Text(cell) for cell in row[1:]))
-        console.print(grid)
-        return
-    for name, value, meaning in rows:
-        console.print(Text.assemble("  ", name, "  ", (value, "bold")))
-        for line in _wrapped(console, meaning, 6):
-            console.print(line)
+    grid = Trimmed.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_column(overflow="fold", style="dim")
+    for row in rows:
+        grid.add_row("  " + row[0], *(Text(cell) for cell in row[1:]))
+    console.print(grid)
 
 
 def _wrapped(console: Console, words: str, indent: int, style: str = "dim") -> Iterator[Text]:

@@ -128,7 +128,9 @@ def forming_picture(forming: Forming, losses: Losses, *, title: str | None = Non
         _panel(ax, name, forming)
     _steps(panels[-1], forming.steps, max([forming.steps[-1], *losses.steps, *losses.validated]))
     for ax in (above, *panels):
-        _quiet(ax)
+        style.quiet(ax)
+        ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=style.INK)
+        ax.yaxis.label.set(fontsize=9, color=style.QUIET)
         if forming.rise:
             ax.axvspan(*forming.rise, color=BAND, linewidth=0, zorder=0)
     if forming.rise:
@@ -194,46 +196,11 @@ def _panel(ax: Axes, name: str, forming: Forming) -> None:
 
 
 def _names(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """What lines are called, at their right ends, none over another."""
-    ax.autoscale_view()
-    low, high = ax.get_ylim()
+    """A head that is best in two things has one name."""
     merged: dict[str, tuple[float, str, str]] = {}
-    for value, label, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
-        place = (value - low) / (high - low)
-        number = label.removeprefix("head ").split()[0]
-        merged[number] = (place, label, colour)  # a head that is best in two things has one name
-    ranked = sorted(merged.values())
-    places = apart([place for place, _, _ in ranked], APART)
-    for at, (_, label, colour) in zip(places, ranked, strict=True):
-        ax.annotate(
-            label, (1, at), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
-            va="center", fontsize=8.5, color=colour, annotation_clip=False,
-        )  # fmt: skip
-
-
-def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Rising places from 0 to 1, moved as little as keeps them apart; first up, then down from 1.
-
-    >>> apart([0.2, 0.25, 0.98, 1.0], 0.1)
-    [0.2, 0.3, 0.9, 1.0]
-    """
-    found: list[float] = []
-    for place in places:
-        found.append(max(place, found[-1] + gap) if found else place)
-    highest = max(1.0, places[-1]) if found else 1.0
-    for at in reversed(range(len(found))):
-        found[at] = round(min(found[at], highest), 6)
-        highest = found[at] - gap
-    return found
-
-
-def _quiet(ax: Axes) -> None:
-    ax.spines[["top", "left", "right"]].set_visible(False)
-    ax.spines["bottom"].set_color("#d0d7de")
-    ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=style.INK)
-    ax.yaxis.label.set(fontsize=9, color=style.QUIET)
+    for value, name, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
+        merged[name.removeprefix("head ").split()[0]] = value, name, colour
+    style.name_ends(ax, merged.values(), APART)
 
 
 def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from heedful.head_kinds import FEWEST, LEAST, MEANS, NONE, SCORES
 from heedful.recording import Head
-from heedful.views.terminal import table
+from heedful.views.terminal import table, widths
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
 WORDS = ("head", "map", "kind", "proof", "layout", "why")
@@ -141,11 +140,7 @@ def _drawn(
 
 def _width(columns: dict[str, list[str]], gap: int) -> int:
     """How many cells columns take with a gap between them."""
-    widest = (
-        max(cell_len(cell) for cell in [SHORT.get(name, name), *cells])
-        for name, cells in columns.items()
-    )
-    return sum(widest) + gap * (len(columns) - 1)
+    return widths(([SHORT.get(name, name), *cells] for name, cells in columns.items()), gap)
 
 
 def _kind(row: Row, highest: str | None = None) -> str:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
-from heedful.views.terminal import COLOURS
+from heedful.views.terminal import COLOURS, fit
 
 WHOLE, CORNERS = 16, 7  # rows or columns that are shown whole; how many of larger ones
 LABEL, GAP = 12, 4  # cells of the longest label; between two matrices
@@ -38,18 +38,6 @@ def visible(token: str) -> str:
         char if char.isprintable() or (char in JOINERS and len(token) > 1) else f"<{ord(char):x}>"
         for char in token
     )
-
-
-def fit(label: str, width: int, left: bool = False) -> str:
-    """A label in exactly `width` cells, with an ellipsis where it was cut, to the right.
-
-    >>> fit("journey", 5), fit("one", 5), fit("注意力机制", 6)
-    ('jour…', '  one', '注意… ')
-    """
-    if cell_len(label) > width:
-        return set_cell_size(set_cell_size(label, width - 1).rstrip() + "…", width)
-    space = " " * (width - cell_len(label))
-    return label + space if left else space + label
 
 
 def written(values: Iterable[float]) -> Callable[[float], str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from heedful.recording.segment_table import Cells, Rows, cells, listed
-from heedful.views.terminal import table
+from heedful.views.terminal import fit, table, widths
 
 NAMES = (12, 8, 5)  # cells of a segment's name, where whole names have no room
 
@@ -39,17 +39,17 @@ def _shortened(made: Cells, names: set[str], size: int) -> Cells:
 
     def short(words: list[str]) -> list[str]:
         return [
-            set_cell_size(word, size - 1) + "…" if word in names and cell_len(word) > size else word
+            fit(word, size, left=True) if word in names and cell_len(word) > size else word
             for word in words
         ]
 
-    own = [short(line) for line in (made.titles, *made.lines, *made.beneath)]
-    lines = own[1 : 1 + len(made.lines)]
-    return Cells(own[0], lines, own[1 + len(made.lines) :], made.numbers)
+    return made._replace(
+        titles=short(made.titles),
+        lines=[short(line) for line in made.lines],
+        beneath=[short(line) for line in made.beneath],
+    )
 
 
 def _width(made: Cells, gap: int) -> int:
     """How many cells the columns take with a gap between them."""
-    lines = [made.titles, *made.lines, *made.beneath]
-    widest = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    return sum(widest) + gap * (len(widest) - 1)
+    return widths(zip(made.titles, *made.lines, *made.beneath, strict=True), gap)

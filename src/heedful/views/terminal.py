@@ -96,7 +96,7 @@ def heatmap(weights: np.ndarray, labels: Sequence[str], coloured: bool) -> Rende
     """
     lines = []
     for n, label in enumerate(labels):
-        line = Text(_fit(label) + " ", style="dim", no_wrap=True)
+        line = Text(fit(label, LABEL) + " ", style="dim", no_wrap=True)
         for m in range(len(labels)):
             line.append(*_cell(float(weights[n, m]), m <= n, coloured))
         lines.append(line)
@@ -113,10 +113,22 @@ def _cell(weight: float, seen: bool, coloured: bool) -> tuple[str, Style]:
     return SHADES[min(len(SHADES) - 1, int(strength * len(SHADES)))] * 2, Style.null()
 
 
-def _fit(label: str) -> str:
-    if cell_len(label) > LABEL:
-        label = set_cell_size(label, LABEL - 1) + "…"
-    return " " * (LABEL - cell_len(label)) + label
+def fit(label: str, width: int, left: bool = False) -> str:
+    """A label in exactly `width` cells, with an ellipsis where it was cut, to the right.
+
+    >>> fit("journey", 5), fit("one", 5), fit("注意力机制", 6)
+    ('jour…', '  one', '注意… ')
+    """
+    if cell_len(label) > width:
+        return set_cell_size(set_cell_size(label, width - 1).rstrip() + "…", width)
+    space = " " * (width - cell_len(label))
+    return label + space if left else space + label
+
+
+def widths(columns: Iterable[Iterable[str]], gap: int) -> int:
+    """How many cells columns take, each with its title, with a gap between them."""
+    widest = [max(map(cell_len, column)) for column in columns]
+    return sum(widest) + gap * (len(widest) - 1)
 
 
 def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Table:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from walks import walk
 
-from heedful.explain import document_004, explain
+from heedful.explain import document_004
 from heedful.views.explorer.wire import unpacked
 from heedful.views.walk.page_data import as_bytes
 
@@ -82,11 +82,6 @@ def test_what_is_too_large_keeps_its_first_and_its_last():
     np.testing.assert_array_equal(arrays[f"numbers {i}"], expected.numpy())
 
 
-def test_small_ones_are_whole():
-    head, _, _ = told(walk("gpt"))
-    assert not [one["name"] for one in head["stages"] if "rows" in one]
-
-
 def test_what_is_read_from_another_section_is_there_too():
     """The states that come to an opened block are of no section: the page needs their numbers."""
     head, stages, arrays = told(walk("gpt", layer=1))
@@ -111,10 +106,3 @@ def test_document_004s_printed_numbers():
         "Step 3",
         "Steps 4.3 to 4.6",
     ]
-
-
-def test_any_variant_is_data():
-    found = explain("une tasse de thé", "cross", memory="a cup of tea", heads=3)
-    head, arrays = unpacked(as_bytes(found))
-    assert head["memory"] == ["a", "cup", "of", "tea"]
-    assert len(arrays) >= len(found.stages)

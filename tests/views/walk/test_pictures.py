@@ -3,7 +3,7 @@ import pytest
 import torch
 from walks import walk
 
-from heedful.errors import ArgumentError, SaveError
+from heedful.errors import SaveError
 from heedful.explain import VARIANTS, explain
 from heedful.views.walk.pictures import draw, pictures
 
@@ -58,13 +58,6 @@ def test_files_are_numbered_and_not_replaced_unasked(tmp_path):
     assert paths[2].read_text() == "mine"
     draw(found, tmp_path / "walk", "svg", overwrite=True)
     assert paths[2].read_text() != "mine"
-
-
-def test_a_text_too_long_for_a_map_is_refused(tmp_path):
-    found = explain(" ".join(f"w{n}" for n in range(1_001)))
-    with pytest.raises(ArgumentError, match="at most 1,000"):
-        draw(found, tmp_path / "walk")
-    assert not (tmp_path / "walk").exists()
 
 
 def test_a_map_without_a_mask_is_drawn_once():

@@ -22,16 +22,7 @@ def as_data(found: Explanation, places: Sequence[int] | None = None) -> dict[str
         found: of a text.
         places: where the token stands that is followed; the first of them is.
     """
-    about: dict[str, Any] = {
-        "title": found.title,
-        "notes": found.notes,
-        "tokens": found.tokens,
-        "memory": found.memory,
-        "layers": found.layers,
-        "layer": found.layer,
-        "heads": found.heads,
-        "head": found.head,
-    }
+    about = facts(found)
     row, answers = None, found.answers
     if places is not None:
         row = places[0]
@@ -58,6 +49,12 @@ def as_data(found: Explanation, places: Sequence[int] | None = None) -> dict[str
             for stage in section.stages
         ],
     }
+
+
+def facts(found: Explanation) -> dict[str, Any]:
+    """What an explanation is of."""
+    names = ("title", "notes", "tokens", "memory", "layers", "layer", "heads", "head")
+    return {name: getattr(found, name) for name in names}
 
 
 def _answer(found: Explanation, answer: Answer) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from heedful.explain import Explanation, Stage
-from heedful.views.numbers import WHOLE, Labels, corners, fit, written
+from heedful.views.numbers import WHOLE, Labels, corners, written
+from heedful.views.terminal import fit
 from heedful.views.walk.printed import Page, asks, together
 
 LARGEST = 12  # keys that are shown, where there are many

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heedful.explain import Explanation, Formula, Stage
 from heedful.views.explorer.wire import packed
+from heedful.views.walk.as_json import facts
 
 BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
 LEAST = 8  # rows or columns that are always kept
@@ -56,14 +57,7 @@ def about(found: Explanation) -> dict[str, Any]:
     """What is said of all stages together."""
     order = {id(stage): n for n, section in enumerate(found.sections) for stage in section.stages}
     return {
-        "title": found.title,
-        "notes": found.notes,
-        "tokens": found.tokens,
-        "memory": found.memory,
-        "heads": found.heads,
-        "head": found.head,
-        "layers": found.layers,
-        "layer": found.layer,
+        **facts(found),
         "asked": found.asked,
         "missing": found.missing,
         "vocabulary": len(found.vocabulary),

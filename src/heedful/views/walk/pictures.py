@@ -103,7 +103,7 @@ def _attention(
         )  # fmt: skip
     else:
         title = f"{about}{head}: {shown.name}"
-        figure = tables.pairs(_of_head(found, shown), rows, keys, title=title)
+        figure = plots.scores(_of_head(found, shown), None, rows, key_tokens=keys, title=title)
     yield Picture(f"{slug}scores", figure)
     yield Picture(
         f"{slug}weights",

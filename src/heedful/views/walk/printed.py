@@ -22,11 +22,11 @@ from heedful.views.numbers import (
     Matrix,
     bar,
     beside,
-    fit,
     shade,
     visible,
     written,
 )
+from heedful.views.terminal import fit
 from heedful.views.walk.written_out import WrittenOut
 
 MARGIN, WIDEST = 3, 130

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from heedful.explain import Explanation, Formula, Section, Stage
-from heedful.views.numbers import fit, products, visible, written
+from heedful.views.numbers import products, visible, written
+from heedful.views.terminal import fit
 
 NARROW = 60  # cells: below, the number's name has a line of its own
 POWERS = 20  # terms of a softmax that are looked at
