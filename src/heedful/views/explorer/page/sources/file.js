@@ -47,7 +47,7 @@ class File {
     this.computing = null;
     const { difference } = parts.about.file;
     /** The word for what is computed. */
-    this.word = difference ? `within ${short(difference)} of the recording’s` : "exact";
+    this.word = difference ? `within ${short(difference)}` : "exact";
   }
 
   /**
