@@ -6,8 +6,6 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from heedful.pictures.diagram import (
     CORNER,
-    MARGIN,
-    TINTS,
     Arrow,
     Box,
     Diagram,
@@ -79,22 +77,3 @@ def test_lines_turn_with_round_corners_and_end_where_they_should():
     np.testing.assert_allclose(line[-1], (3, 5), atol=1e-6)
     assert np.abs(line - (3 - CORNER, 0)).sum(axis=1).min() < 1e-6
     assert np.abs(line - (3, CORNER)).sum(axis=1).min() < 1e-6
-
-
-def test_letters_can_be_read_on_each_tint():
-    """A contrast of 4.5 to 1 for the ink, and 3 to 1 for small quiet words."""
-
-    def light(colour):
-        channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-        linear = np.where(
-            channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
-        )
-        return float(linear @ (0.2126, 0.7152, 0.0722)) + 0.05
-
-    for fill, _ in TINTS.values():
-        assert light(fill) / light("#24292f") > 7
-        assert light(fill) / light("#6e7781") > 3
-
-
-def test_nothing_is_an_empty_figure():
-    assert draw(Diagram()).get_size_inches().tolist() == [1 + 2 * MARGIN, 1 + 2 * MARGIN]

@@ -218,10 +218,9 @@ def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, h
         (lambda: plan([Frame(12, 12, (512, 512))], None, True), "fewer layers and heads"),
     ],
 )
-def test_what_does_not_fit_is_said_on_one_line(call, says):
-    with pytest.raises(ArgumentError, match=says) as raised:
+def test_what_does_not_fit_is_refused(call, says):
+    with pytest.raises(ArgumentError, match=says):
         call()
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("heads", [1, 12])

@@ -26,9 +26,9 @@ def test_a_few_numbers_far_out_do_not_hide_the_others():
     figure = vectors([table], [TOKENS], titles=["embeddings"])
     image = figure.axes[0].images[0]
     assert image.norm.vmax == pytest.approx(1.0)
-    assert image.cmap.colorbar_extend == "both"
+    assert image.colorbar.extend == "both"
     even = vectors([table[:2]], [TOKENS[:2]], titles=["embeddings"]).axes[0].images[0]
-    assert even.cmap.colorbar_extend == "neither"
+    assert even.colorbar.extend == "neither"
 
 
 def test_labels_are_left_out_where_there_is_no_room():
