@@ -1,5 +1,7 @@
 """What tests of commands share: a run that was trained, and a refusal in one line."""
 
+import shlex
+
 from heedful.cli.main import run
 
 
@@ -29,3 +31,9 @@ def misused(result, *words):
     assert error.startswith("heedful")
     for word in words:
         assert word in error
+
+
+def arguments_of(line):
+    """What follows the program in a command that is suggested."""
+    words = shlex.split(line)
+    return words[words.index("heedful") + 1 :]

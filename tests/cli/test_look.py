@@ -11,7 +11,7 @@ import webbrowser
 
 import pytest
 import torch
-from typed import refused, train
+from typed import misused, refused, train
 
 import heedful
 from heedful.cli.look import _by_hand, _has_opened
@@ -89,7 +89,7 @@ def test_what_is_no_recording(recorded, said, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("no recording")
     refused(said("look", text), "is no recording")
-    refused(said("look", text, "a text"), "--file")
+    misused(said("look", text, "a text"), "--file")
     refused(said("look", tmp_path / "none.safetensors"), "no file")
     refused(said("look", recorded, tmp_path / "none.safetensors"), "no file")
     refused(said("look", tmp_path, "a text"), "config.json")

@@ -1,7 +1,6 @@
 """What a person sees of `heedful` in several processes, or as a module of Python."""
 
 import json
-import os
 import resource
 import shlex
 import subprocess
@@ -108,21 +107,18 @@ def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
         new_plan(tmp_path / "run", (), wide)
 
 
-def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch):
-    main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__spec__", SimpleNamespace(name="heedful.__main__"))
-    monkeypatch.setattr(options.shutil, "which", {"heedful": "/bin/heedful"}.get)
+def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch, tmp_path):
+    monkeypatch.setattr(options.shutil, "which", lambda name: f"/bin/{name}")
     assert suggestion("plot", "my run") == "heedful plot 'my run'"
-    for known in (sys.executable, "/another/python", None):
-        monkeypatch.setattr(options.shutil, "which", lambda name, known=known: (
-            None if name == "heedful" else known))  # fmt: skip
-        words = shlex.split(suggestion("plot", "my run"))
-        assert words[1:] == ["-m", "heedful", "plot", "my run"]
-        name = os.path.basename(sys.executable)
-        assert words[0] == (name if known == sys.executable else sys.executable)
-    asked = [*words[:3], "--version"]
-    version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert version.split()[-1] == __version__
+    monkeypatch.setattr(options.shutil, "which", lambda name: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/heedful"), "demo"])
+    assert suggestion("plot", "my run") == ".venv/bin/heedful plot 'my run'"
+    monkeypatch.setattr(sys, "argv", ["/elsewhere/heedful/__main__.py", "demo"])
+    words = shlex.split(suggestion("plot", "my run"))
+    assert words == [sys.executable, "-m", "heedful", "plot", "my run"]
+    version = subprocess.run([*words[:3], "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.split()[-1] == __version__
 
 
 def test_half_a_record_is_not_left_for_torchrun(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from typed import train
+from typed import arguments_of, train
 
 from heedful.cli.main import run
 from heedful.cli.suggestion import LONGEST, quoted, shortened, suggestion
@@ -40,7 +40,7 @@ def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_
     options = [*KINDS[kind], *SMALL, "--validation", validation]
     assert run(["train", str(source), "--out", str(out), *options]) == 0
     said = capsys.readouterr().out
-    first, second = (shlex.split(line)[1:] for line in said.splitlines()[-2:])
+    first, second = (arguments_of(line) for line in said.splitlines()[-2:])
     assert first[:2] == ["generate" if kind == "characters" else kind, str(out)]
     assert second == ["plot", *first[1:]]
     words = first[2].split()
@@ -67,7 +67,7 @@ def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
     source = tmp_path / "pairs.tsv"
     source.write_text('a "b"\tc\nb $c\t"d"\n' * 5)
     assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *SMALL]) == 0
-    first, second = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
+    first, second = (arguments_of(line) for line in capsys.readouterr().out.splitlines()[-2:])
     assert first == ["translate", str(tmp_path / "run"), "b $c"]
     assert second == ["plot", *first[1:]]
     assert run(first) == 0
@@ -78,7 +78,7 @@ def test_a_pair_whose_text_has_no_space_is_tried_on_a_word(tmp_path, capsys):
     source.write_text("火水\u3000木金\t土\n" * 10, "utf-8")
     options = [*SMALL, "--tokenizer", "characters"]
     assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *options]) == 0
-    first, _ = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
+    first, _ = (arguments_of(line) for line in capsys.readouterr().out.splitlines()[-2:])
     assert first[2] == "木金"
     assert run(first) == 0
 
@@ -145,7 +145,7 @@ def test_a_suggestion_is_one_short_line_that_a_shell_reads(text, tmp_path):
     line = suggestion("generate", tmp_path / "my run", text=some)
     assert len(some) <= LONGEST
     assert line.isprintable() or "\u200c" in line
-    words = shlex.split(line)[1:]
+    words = arguments_of(line)
     assert words == ["generate", str(tmp_path / "my run"), *["--"] * some.startswith("-"), some]
     assert " ".join(text.replace("\x1b", " ").split()).startswith(some)
 
@@ -155,7 +155,7 @@ def test_a_long_pair_is_suggested_by_its_beginning(tmp_path, capsys):
     source.write_text(f"{'so long a source ' * 30}\tc\n" * 5)
     options = [*SMALL, "--context-length", "600", "--tokenizer", "characters"]
     assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *options]) == 0
-    first, second = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
+    first, second = (arguments_of(line) for line in capsys.readouterr().out.splitlines()[-2:])
     assert first[2] == "so long a source so long a source so long a source so long a"
     assert second[2] == first[2]
 

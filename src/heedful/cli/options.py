@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import shlex
 import shutil
 import sys
@@ -117,8 +118,12 @@ def fetching(opening: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def program() -> str:
-    """How the user can call the command again: by name, or with the Python that runs it."""
-    return "heedful" if shutil.which("heedful") else f"{shlex.quote(sys.executable)} -m heedful"
+    """How the user can call the command again: by name, path, or the Python that runs it."""
+    if shutil.which("heedful"):
+        return "heedful"
+    if os.path.basename(sys.argv[0]) == "heedful":
+        return shlex.quote(os.path.relpath(sys.argv[0]))
+    return f"{shlex.quote(sys.executable)} -m heedful"
 
 
 def refuse(given: Mapping[str, Any], why: str) -> None:

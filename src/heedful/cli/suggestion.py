@@ -15,9 +15,9 @@ JOINERS = "\u200c\u200d"  # not printable alone, but parts of Persian words and 
 def suggestion(command: str, *arguments: str | Path, text: str | None = None) -> str:
     """A command in a line; paths as a shell reads them, a text in quotes.
 
-    >>> suggestion("plot", Path("my run"), text="It was a").partition(" ")[2]
+    >>> suggestion("plot", Path("my run"), text="It was a").partition("heedful ")[2]
     'plot \\'my run\\' "It was a"'
-    >>> suggestion("translate", "runs/x", text="-1 degrees").partition(" ")[2]
+    >>> suggestion("translate", "runs/x", text="-1 degrees").partition("heedful ")[2]
     'translate runs/x -- "-1 degrees"'
     """
     words = [program(), command, *(shlex.quote(str(argument)) for argument in arguments)]
