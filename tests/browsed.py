@@ -114,7 +114,7 @@ class Page:
             "() => [...document.querySelectorAll('bdi.place')].every(one => one.innerText !== '…')"
         )
 
-    def soon(self, check, seconds=5):
+    def soon(self, check, seconds=20):
         """What a check returns once it holds, while the page is still being told."""
         end = time.monotonic() + seconds
         while True:
