@@ -102,7 +102,6 @@ def test_matrices_that_wait_for_their_turn_go_where_all_at_once_would(most, monk
     assert max(sizes) <= most + 4 * 12 * 12
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon of its own")
 def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
     """torch's makes its products in bfloat16, so a step of it is ours to a few hundredths."""
     settings = dataclasses.replace(SETTINGS, matrix_decay=0.2, momentum=0.9)

@@ -44,8 +44,9 @@ class SegmentsType(click.ParamType):
         """What was told."""
         found = [RANGE.fullmatch(part.strip()) for part in str(value).split(",")]
         if not all(found):
-            if "=" in str(value) and any(found):
-                self.fail(f"{value!r} is no list such as system=0:40,question=40:60.", param, ctx)
+            if re.search(r"\w=\d", str(value)):
+                example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
+                self.fail(f"{value!r} is no list such as {example}.", param, ctx)
             return Given(str(value), {})
         ranges: dict[str, Any] = {}
         for one in found:
