@@ -17,7 +17,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)  # times are for benchmarks
+# times are for benchmarks; new examples in each run
+settings.register_profile("untimed", deadline=None, max_examples=30)
 settings.load_profile("untimed")
 jaxtyping.install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
 

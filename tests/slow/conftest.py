@@ -1,10 +1,3 @@
-"""A browser that reaches nothing but this machine, and servers of Jupyter, each once."""
+"""The browser, and the pages that these tests open."""
 
-import pytest
-from browsed import started
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with started() as found:
-        yield found
+from browser_fixtures import *  # noqa: F403

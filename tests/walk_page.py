@@ -1,0 +1,25 @@
+"""What stands in the page of a walk: numbers of a matrix, its title, what is written out."""
+
+
+def numbers(page, name):
+    """The numbers of a matrix, as they stand in its cells."""
+    rows = page.get_by_role("table", name=name, exact=True).last.get_by_role("row")
+    return [
+        [text.replace("−", "-") for text in rows.nth(n).get_by_role("cell").all_inner_texts()]
+        for n in range(rows.count())
+    ]
+
+
+def pane(page):
+    return page.get_by_role("region", name="This number")
+
+
+def title(page):
+    return page.get_by_role("heading", level=1).locator("bdi").inner_text()
+
+
+def is_rounded(text, number):
+    if text in ("-∞", "−∞"):
+        return number == -float("inf")
+    decimals = len(text.partition(".")[2])
+    return abs(float(text) - number) <= 0.5001 * 10**-decimals
