@@ -8,7 +8,7 @@ from transformers import DynamicCache, StaticCache
 import heedful
 
 ROOM, WINDOW = 12, 4
-PASSES = [(6,), (4, 4), (4, 1, 1), (5, 2, 1)]
+PASSES = [(6,), (4, 4), (5, 2, 1)]
 PADS = {
     "before the text": [0, 3],
     "before one text": [3],

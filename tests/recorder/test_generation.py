@@ -61,7 +61,7 @@ def prompts_of(lengths, side="left"):
     return ids.masked_fill(~keep, 0), keep.long()
 
 
-def generated(model, ids, keep, tokens=9, **asked):
+def generated(model, ids, keep, tokens=6, **asked):
     """A recorded generation, and each text with no padding, but for the token that comes last."""
     with heedful.record(model) as recording:
         made = model.generate(
