@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import texts as of_texts
-from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     check_model,
-    check_model_verified,
-    check_no_text,
-    file_option,
-    is_recording,
     json_option,
     opening_options,
+    refuse,
+    sequence_option,
+)
+from heedful.cli.reading import (
+    cut_option,
+    file_option,
+    is_recording,
     read_text,
+    refuse_with_recording,
     second_option,
     verify_option,
 )
@@ -27,8 +30,8 @@ from heedful.cli.segments import (
     Asked,
     Given,
     check_usage,
-    marked_of,
     over_heads_option,
+    recorded_with_segments,
     segments_option,
     show_shares,
 )
@@ -123,11 +126,7 @@ class Sort(click.Choice):
     is_flag=True,
     help="Show what each kind rests on: its score, chance, and the number of queries.",
 )
-@click.option(
-    "--sequence",
-    type=click.IntRange(0),
-    help="Of a batch, this sequence alone, from 0; without it all.",
-)
+@sequence_option
 @segments_option
 @over_heads_option
 @verify_option
@@ -157,33 +156,32 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT, or on all --texts, is then recorded first.
     """
-    of_texts.check_usage(click.get_current_context().params)
     asked = Asked(sort, count, evidence, over_heads, as_json)
     if texts:
+        refuse(
+            "does not go with --texts.", text=text, file=file, second=second, cut=cut,
+            sequence=sequence, segments=segments, verify=verify,
+        )  # fmt: skip
         check_usage(segments, False, sort, over_heads)
         return _over_texts(source, of_texts.Chosen(texts, include, context_length), asked, opening)
+    refuse("is for --texts.", include=include, context_length=context_length)
     is_kept = is_recording(source)
     check_usage(segments, is_kept, sort, over_heads)
-    parts: dict[str, Any] | None = None if segments is None else segments.ranges
+    parts: Any = None if segments is None else segments.ranges
     if is_kept:
-        has_text = text is not None or file is not None or second is not None
-        check_no_text(source, has_text or cut, "heads")
-        check_model_verified(verify)
+        refuse_with_recording(source, text=text, file=file, second=second, cut=cut, verify=verify)
         from heedful.recording import load
 
         recording = load(source)
     else:
         words = read_text(text, file)
         check_model(source, opening)
-        from heedful.cli.record import record_text
         from heedful.opened import open_model
 
-        marked = None if segments is None else marked_of(segments, words, second)
-        if marked is not None:
-            words, second = marked.text, marked.second
         opened = open_model(source, **opening)
-        recording = record_text(opened, words, second, cut, verify=verify)
-        parts = parts if marked is None else marked.tokens(opened, cut=cut)
+        recording, parts = recorded_with_segments(
+            opened, words, second, segments, cut=cut, verify=verify
+        )
     if parts is not None:
         show_shares(recording, parts, sequence, asked)
     else:

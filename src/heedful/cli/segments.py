@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from heedful.cli.options import refuse
+from heedful.cli.reading import recorded
 from heedful.cli.sequences import with_progress
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from heedful.opened import Marked
+    from heedful.opened import Opened
     from heedful.recording import Recording, Segments, SegmentShare
 
 Ranges = dict[str, list[int] | slice]
@@ -102,8 +104,7 @@ def check_usage(
         ArgumentError: a mark for a recording, whose text is read already.
     """
     if given is None:
-        if over_heads:
-            raise click.UsageError("--over-heads is for --segments.")
+        refuse("is for --segments.", over_heads=over_heads)
         if sort is not None and ":" in sort:
             raise click.UsageError(f"--sort {sort} is for --segments.")
     elif sort is not None and ":" not in sort:
@@ -116,11 +117,24 @@ def check_usage(
         )
 
 
-def marked_of(given: Given, text: str, second: str | None) -> Marked | None:
-    """The text as the model is to read it, where it is marked."""
+def recorded_with_segments(
+    opened: Opened,
+    text: str,
+    second: str | None,
+    segments: Given | None,
+    *,
+    cut: bool,
+    **options: Any,
+) -> tuple[Recording, Any]:
+    """The recording of a text without the lines that mark it, and the tokens of its segments."""
     from heedful.opened import Marked
 
-    return None if given.mark is None else Marked.of(text, given.mark, second)
+    if segments is None or segments.mark is None:
+        recording = recorded(opened, text, second, cut=cut, **options)
+        return recording, segments and segments.ranges
+    marked = Marked.of(text, segments.mark, second)
+    recording = recorded(opened, marked.text, marked.second, cut=cut, **options)
+    return recording, marked.tokens(opened, cut=cut)
 
 
 def show_shares(recording: Recording, segments: Any, sequence: int | None, asked: Asked) -> None:
