@@ -12,7 +12,6 @@ from typed import misused, refused
 from heedful.cli.places import SUFFIXES
 from heedful.models import GPT, BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.models.directory import write_description
-from heedful.models.huggingface.export import export_model
 from heedful.pictures.saving import FORMATS
 
 CONFIGS = {
@@ -102,28 +101,11 @@ def test_the_suffix_decides_the_picture(said, run, tmp_path, name, suffix, begin
     assert status == 0
     assert page.rstrip().endswith(str(out))
     assert out.read_bytes().startswith(begins)
-
-
-def test_nothing_is_overwritten_unless_asked(said, run, tmp_path):
-    folder, out = run(), tmp_path / "one.svg"
     out.write_text("mine")
-    refused(said(folder, "--out", out), "one.svg is there already", "--overwrite")
+    refused(said(tmp_path / name, "--out", out), "is there already", "--overwrite")
     assert out.read_text() == "mine"
-    assert said(folder, "--out", out, "--overwrite")[0] == 0
-    assert "<svg" in out.read_text()
-
-
-def test_a_checkpoint_that_transformers_opens(said, tmp_path):
-    model = GPT(GPTConfig(vocabulary=50, width=24, heads=4, layers=2))
-    export_model(model, tmp_path / "hf")
-    before = sorted(path.name for path in (tmp_path / "hf").iterdir())
-    _, output, _ = said(tmp_path / "hf", "--json")
-    found = json.loads(output)
-    assert (found["kind"], found["parameters"]) == (
-        "GPT",
-        sum(p.numel() for p in model.parameters()),
-    )
-    assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == before
+    assert said(tmp_path / name, "--out", out, "--overwrite")[0] == 0
+    assert out.read_bytes().startswith(begins)
 
 
 def test_another_architecture_is_told_and_not_drawn(said, foreign, tmp_path):
@@ -142,13 +124,10 @@ def test_what_cannot_be_is_one_clear_line(said, run, tmp_path):
     refused(said(tmp_path / "nowhere"), "nowhere")
     for place in (tmp_path / "one.jpg", tmp_path):
         refused(said(folder, "--out", place), ".png, .svg or .pdf")
+    for option in ("--block", "--overwrite"):
+        misused(said(folder, option), option, "--out")
     (folder / "config.json").write_text("{}")
     refused(said(folder), "config.json")
-
-
-@pytest.mark.parametrize("option", ["--block", "--overwrite"])
-def test_options_of_a_picture_need_its_file(said, run, option):
-    misused(said(run(), option), "--out")
 
 
 def test_the_suffixes_are_those_that_can_be_saved():

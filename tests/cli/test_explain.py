@@ -22,11 +22,10 @@ from heedful.models import (
     GPTConfig,
     Seq2Seq,
     Seq2SeqConfig,
-    export_model,
     load_model,
 )
 from heedful.models.directory import parameters_of, write_description
-from heedful.text import CharacterTokenizer, WordPieceTokenizer
+from heedful.text import CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.text.examples import SECOND
 from heedful.views.explorer.wire import unpacked
 
@@ -38,23 +37,20 @@ def said(said):
     return partial(said, "explain")
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A run directory with a small model that knows the letters of a sentence."""
-    tokenizer = CharacterTokenizer.train([SENTENCE])
-    config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
-    write_description(tmp_path, config)
-    save_file(parameters_of(GPT(config)), tmp_path / "model.safetensors")
-    tokenizer.save(tmp_path)
-    return tmp_path
-
-
 def saved(folder, model, tokenizer):
     folder.mkdir(exist_ok=True)
     write_description(folder, model.config)
     save_file(parameters_of(model), folder / "model.safetensors")
     tokenizer.save(folder)
     return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A run directory with a small model that knows the letters of a sentence."""
+    tokenizer = CharacterTokenizer.train([SENTENCE])
+    config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
+    return saved(tmp_path / "gpt", GPT(config), tokenizer)
 
 
 @pytest.fixture
@@ -72,10 +68,6 @@ def pairs(tmp_path):
     return saved(tmp_path / "pairs", Seq2Seq(config), tokenizer)
 
 
-def test_the_variants_are_those_that_there_are():
-    assert tuple(KNOWN) == VARIANTS
-
-
 def test_a_models_own_numbers(said, model):
     text = "with one step"
     where = ["--model", model, "--layer", 1, "--head", 3, "--device", "cpu"]
@@ -87,20 +79,14 @@ def test_a_models_own_numbers(said, model):
     for name, numbers in expected._asdict().items():
         shown = torch.tensor(infinite(steps(output)[name]["numbers"]))
         torch.testing.assert_close(shown, numbers[0])
-    status, page, _ = said(text, *where)
-    assert status == 0
-    assert "Head 3 of 4" in page
-    status, page, _ = said(text, *where, "--query", "p")
-    assert status == 0
-    assert "Layer 1 of 2" in page
-    assert said(text, "--model", model, "--layer", 2)[2].count("layer 0 to 1") == 1
-    assert said(text, "--model", model, "--head", 4)[2].count("head 0 to 3") == 1
-    assert "context of 40" in said("one " * 30, "--model", model)[2]
+    assert "Head 3 of 4" in said(text, *where)[1]
+    assert "Layer 1 of 2" in said(text, *where, "--query", "p")[1]
+    refused(said(text, "--model", model, "--layer", 2), "layer 0 to 1")
+    refused(said(text, "--model", model, "--head", 4), "head 0 to 3")
+    refused(said("one " * 30, "--model", model), "context of 40")
 
 
 def json_ids(model, text):
-    from heedful.text import load_tokenizer
-
     return load_tokenizer(model).encode(text)
 
 
@@ -176,6 +162,7 @@ def test_what_cannot_be_is_one_clear_line(said, arguments, word):
 )  # fmt: skip
 def test_wrong_usage(said, arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    assert tuple(KNOWN) == VARIANTS
     misused(said("a", *arguments.split()))
     assert not list(tmp_path.iterdir())
 
@@ -195,23 +182,7 @@ def test_a_gpt_goes_on_to_its_next_token(said, model):
     )
     _, page, _ = said("with one step", "--model", model)
     assert "likeliest tokens after p @12" in page
-    assert "norm before it (pre-norm)" in page
     assert page.splitlines()[-1].startswith("Go on: ")
-
-
-def test_an_exported_model_shows_the_same_numbers(said, tmp_path):
-    tokenizer = CharacterTokenizer.train([SENTENCE])
-    config = GPTConfig(
-        vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4,
-        positions="learned", activation="gelu_tanh", norm="layer", qk_norm=False, bias=True,
-        attention_bias=True,
-    )  # fmt: skip
-    run = saved(tmp_path / "run", GPT(config), tokenizer)
-    export_model(load_model(run), tmp_path / "export")
-    tokenizer.save(tmp_path / "export")
-    pages = [said("one step", "--model", tmp_path / name) for name in ("run", "export")]
-    assert pages[0][0] == 0
-    assert pages[0] == pages[1]
 
 
 def test_a_bert_says_what_may_stand_at_its_masks(said, bert):
@@ -234,8 +205,8 @@ def test_a_translation_goes_on_from_what_is_written(said, pairs):
     status, page, _ = said("one step", "--model", pairs)
     assert status == 0
     assert "likeliest tokens after" in page
-    assert "expected at most 19" in said("one", "--model", pairs, "--target", "t" * 20)[2]
-    assert said("one", "--model", pairs, "--second", "two")[2].count("a second text") == 1
+    refused(said("one", "--model", pairs, "--target", "t" * 20), "expected at most 19")
+    refused(said("one", "--model", pairs, "--second", "two"), "a second text")
 
 
 def test_pictures_of_the_walk(said, tmp_path):
@@ -245,9 +216,7 @@ def test_pictures_of_the_walk(said, tmp_path):
     names = sorted(path.name for path in out.iterdir())
     assert (names[0], names[-1]) == ("01-vectors.svg", "04-context.svg")
     assert all(f"{out / name}\n" in output for name in names)
-    status, output, error = said("one step", "--pictures", out, "--format", "svg")
-    assert (status, output) == (1, "")
-    assert "--overwrite" in error
+    refused(said("one step", "--pictures", out, "--format", "svg"), "--overwrite")
 
 
 def of_page(path):

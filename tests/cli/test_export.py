@@ -94,15 +94,10 @@ def test_a_run_with_the_settings_of_everyone_opens_in_transformers(settings, sai
         torch.testing.assert_close(found, load_model(trained)(ids).logits, rtol=1e-5, atol=1e-5)
 
 
-def test_a_directory_that_holds_a_model_is_left_alone(trained, said):
-    before = (trained / "config.json").read_bytes()
-    refused(said("export", trained, "--to", trained), "already holds a model")
-    assert (trained / "config.json").read_bytes() == before
-
-
 def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
     compact = train(tmp_path, TEXT, *GPT2, "--tokenizer", "cl100k_base")
+    refused(said("export", compact, "--to", compact), "already holds a model")
     refused(said("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
     assert not (tmp_path / "out").exists()
     assert said("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0
@@ -112,31 +107,17 @@ def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, mon
     }
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["tokenizer.json", "vocab.json"])
-def test_generate_on_a_hugging_face_directory(older, hugging_face, copied, said):
-    _, model, tokenizer = hugging_face
-    if older:
-        in_older_form(copied)
+def test_generate_on_a_hugging_face_directory(hugging_face, said):
+    directory, model, tokenizer = hugging_face
     prompt = "Bottle 12 of 144: naïve"
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
     expected = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
     _, output, error = said(
-        "generate", copied, prompt, "--greedy", "--tokens", 24, "--json", "--device", "cpu"
+        "generate", directory, prompt, "--greedy", "--tokens", 24, "--json", "--device", "cpu"
     )
     assert error == ""
     text = prompt + json.loads(output)["samples"][0]
     assert text == tokenizer.decode(expected[0]).split("<|endoftext|>")[0]
-
-
-def in_older_form(directory):
-    """vocab.json and merges.txt in place of tokenizer.json."""
-    content = json.loads((directory / "tokenizer.json").read_text("utf-8"))
-    (directory / "tokenizer.json").unlink()
-    vocabulary = content["model"]["vocab"]
-    vocabulary |= {token["content"]: token["id"] for token in content["added_tokens"]}
-    (directory / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
-    merges = "\n".join(" ".join(pair) for pair in content["model"]["merges"])
-    (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
 
 
 def test_generation_ends_where_the_document_does(hugging_face, copied, said):
@@ -176,9 +157,7 @@ def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):
 
 def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
     refused(said("generate", tmp_path, "x"), "no file", "config.json")
-    long = "Bottle " * 80
-    out = tmp_path / "pictures"
-    refused(said("plot", copied, long, "--out", out), "tokens", "context of 64")
+    refused(said("plot", copied, "Bottle " * 80), "tokens", "context of 64")
     torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()
     refused(said("generate", copied, "x"), "--allow-pickle")

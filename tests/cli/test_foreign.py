@@ -154,9 +154,7 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     crossing = [row for row in rows if row["attention"] == "cross"]
     assert len(crossing) == 6
     for row in crossing:
-        assert row["previous"] is row["local"] is row["self"] is row["distance"] is None
-        assert row["induction"] is row["duplicate"] is None
-        assert row["kind"] in ("sink", "broad", "-")
+        assert row["previous"] is row["self"] is row["induction"] is None
 
 
 def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
@@ -172,21 +170,14 @@ def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
         torch.testing.assert_close(call.weights(), weights, atol=0, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [["heads"], ["plot", "--layers", "0", "--out", "p.svg"], ["look", "--html", "p.html"]],
-    ids=lambda rest: rest[0],
-)
-def test_other_commands_verify_too(rest, mpnet, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command, *rest = rest
-    status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
-    assert status == 0
-    assert error == f"layout of {1 if command == 'plot' else 2} calls: verified\n"
-    told = {"heads": "proof: proved; layout: verified", "plot": "p.svg", "look": "p.html"}
-    assert told[command] in output
-    if command == "plot":
-        assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
+def test_other_commands_verify_too(mpnet, said, tmp_path):
+    for command, *rest in (["heads"], ["look", "--html", tmp_path / "p.html"],
+                           ["plot", "--layers", "0", "--out", tmp_path / "p.svg"]):  # fmt: skip
+        status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
+        assert (status, "verified" in error) == (0, True)
+        if command == "heads":
+            assert "proof: proved; layout: verified" in output
+    assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
 
 
 def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
@@ -229,21 +220,7 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
         (bare, TEXT, "transformers cannot open"),
     ]:
         refused(said("heads", directory, text), words)
+    for command in (["generate"], ["explain", "--model"], ["fill"], ["translate"]):
+        refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
     monkeypatch.setitem(sys.modules, "transformers", None)
     refused(said("heads", olmo, TEXT), "pip install 'transformers")
-
-
-@pytest.mark.parametrize("command", [["generate"], ["explain", "--model"], ["fill"], ["translate"]])
-def test_a_command_that_does_not_take_it_says_what_it_takes(command, olmo, said):
-    refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
-
-
-def test_a_model_without_attention(said, tmp_path):
-    model = transformers.MambaModel(
-        transformers.MambaConfig(vocab_size=300, hidden_size=24, num_hidden_layers=1)
-    )
-    directory = saved(model, byte_level(), tmp_path / "mamba")
-    refused(
-        said("record", directory, TEXT, "--out", tmp_path / "r"), "no attention in a MambaModel"
-    )
-    assert not (tmp_path / "r").exists()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from heedful.cli.images import record_image
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
-from heedful.cli.images import record_image
 from heedful.cli.main import run
 from heedful.errors import ArgumentError
 from heedful.opened import OpenedVision, PictureWarning
