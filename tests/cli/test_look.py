@@ -97,7 +97,7 @@ def test_a_model_that_continues_texts(night, recorded, said, monkeypatch):
         assert said("look", night, *prompt, "--generate", "--heads", "1")[0] == 0
         assert unpacked(served[-1]["generation"].told())[0]["tokens"] == tokens
     misused(said("look", recorded, "--generate"), "one model")
-    misused(said("look", night, "a", "b", "--generate"), "one model")
+    misused(said("look", night, "a", "b", "--generate"), "one text")
     misused(said("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
     misused(said("look", night, "a", "--generate", "--second", "b"), "--second")
     refused(said("look", night, "night", "--generate", "--heads", "9"), "head 9")

@@ -57,6 +57,14 @@ def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, s
         )
 
 
+def test_contexts_are_as_long_as_they_are_asked_for(night, folder, said):
+    about = ["heads", night, "--texts", folder, "--json", "--context-length"]
+    long, short = (json.loads(said(*about, length)[1]) for length in (CONTEXT, 8))
+    assert short["tokens"] == long["tokens"]
+    assert short["contexts"] > long["contexts"]
+    refused(said(*about, 33), "contexts of 33 tokens", "at most 32")
+
+
 def test_one_text_that_fits_has_the_numbers_of_its_own_list(night, folder, said):
     path = folder / "one.txt"
     alone = json.loads(said("heads", night, "--file", path, "--json")[1])
@@ -77,19 +85,6 @@ def test_the_table_says_what_it_rests_on(night, folder, said):
     assert "each score is the mean over all their queries proof: proved" in told
     _, output, _ = said("heads", night, *more, "--evidence")
     assert output.split("\n")[0].split()[:5] == ["head", "kind", "score", "chance", "queries"]
-
-
-def test_contexts_are_as_long_as_they_are_asked_for(night, folder, said):
-    found = {}
-    for length in (8, CONTEXT):
-        _, output, _ = said("heads", night, "--texts", folder, "--context-length", length, "--json")
-        found[length] = json.loads(output)
-    assert found[8]["tokens"] == found[CONTEXT]["tokens"]
-    assert found[8]["contexts"] > found[CONTEXT]["contexts"]
-    refused(
-        said("heads", night, "--texts", folder, "--context-length", 33),
-        "contexts of 33 tokens; expected at most 32, the model's context",
-    )
 
 
 def test_what_is_left_out_is_named_and_the_rest_is_shown(night, folder, said):
