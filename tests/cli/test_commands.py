@@ -43,7 +43,7 @@ def trained(tmp_path_factory, text_file):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_an_example(command, said):
     status, output, _ = said(command, "--help")
-    assert (status, f"Examples:\n  heedful {command}" in output) == (0, True)
+    assert (status, "Examples:" in output, f"  heedful {command}" in output) == (0, True, True)
 
 
 def test_train_writes_a_run(trained):

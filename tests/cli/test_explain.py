@@ -7,7 +7,6 @@ import struct
 import zlib
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -230,20 +229,10 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
         refused(said("tea", "--model", "none/here", "--html", place), str(place.parent))
 
 
-@pytest.mark.parametrize("kind", ["model", "pairs"])
-def test_a_page_of_a_model(said, tmp_path, kind, request):
-    run, path = request.getfixturevalue(kind), tmp_path / "walk.html"
-    where = ["--model", run, "--layer", 1, "--device", "cpu"]
+def test_a_page_of_a_model(said, model, tmp_path):
+    path, where = tmp_path / "walk.html", ["--model", model, "--layer", 1]
     assert said("with one step", *where, "--html", path)[0] == 0
-    assert path.stat().st_size < 5_000_000
-    _, [(head, arrays)] = of_page(path)
-    status, output, _ = said("with one step", *where, "--json")
-    assert status == 0
-    expected = json.loads(output)
+    _, [(head, _)] = of_page(path)
+    expected = json.loads(said("with one step", *where, "--json")[1])
     assert head["tokens"] == expected["tokens"]
-    for i, step in enumerate(expected["steps"]):
-        one = head["stages"][i]
-        assert one["name"] == step["name"]
-        if step["whole"] and "rows" not in one and "columns" not in one:
-            shown = torch.tensor(infinite(step["numbers"])).numpy()
-            np.testing.assert_allclose(arrays[f"numbers {i}"], shown, rtol=1e-6, atol=1e-7)
+    assert [stage["name"] for stage in head["stages"]] == [s["name"] for s in expected["steps"]]

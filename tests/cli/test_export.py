@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from typed import refused, train
 
-from heedful.models import load_model
 from heedful.text import BPETokenizer, load_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -17,9 +16,6 @@ TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in ran
 GPT2 = ["--context-length", "24", "--width", "24", "--layers", "2", "--heads", "3", "--positions",
         "learned", "--activation", "gelu_tanh", "--norm", "layer", "--no-qk-norm", "--bias",
         "--attention-bias", "--steps", "6", "--batch", "4", "--device", "cpu"]  # fmt: skip
-
-SMALL = ["--steps", "1", "--batch", "1", "--context-length", "8", "--width", "16", "--layers", "1",
-         "--device", "cpu"]  # fmt: skip
 
 
 @pytest.fixture(
@@ -80,18 +76,6 @@ def test_transformers_continues_as_we_do(trained, said, tmp_path):
         assert status == 0
         [sample] = json.loads(output)["samples"]
         assert prompt + sample == tokenizer.decode(expected[0])
-
-
-@pytest.mark.parametrize("settings", [[], ["--activation", "swiglu", "--no-qk-norm"]], ids=str)
-def test_a_run_with_the_settings_of_everyone_opens_in_transformers(settings, said, tmp_path):
-    trained = train(tmp_path, TEXT, *SMALL, *settings, "--vocabulary", "270")
-    assert said("export", trained, "--to", tmp_path / "out")[0] == 0
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids = tokenizer("Bottle 7", return_tensors="pt").input_ids[:, :8]
-    with torch.inference_mode():
-        found = model(ids).logits
-        torch.testing.assert_close(found, load_model(trained)(ids).logits, rtol=1e-5, atol=1e-5)
 
 
 def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):

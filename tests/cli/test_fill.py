@@ -132,7 +132,7 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path, drawn):
     assert (status, error) == (0, "")
     recording = heedful.load(tmp_path / "r")
     for call, weights in zip(recording, maps, strict=True):
-        torch.testing.assert_close(call.weights(), weights[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(call.weights(), weights[0], atol=4e-5, rtol=0)
     assert len(recording[0].tokens) == len(ids)
     rows = json.loads(said("heads", *reads, "--json")[1])
     entropy = torch.special.entr(torch.cat(maps)).sum(-1).mean(-1).flatten().tolist()
@@ -146,7 +146,7 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path, drawn):
     assert (block.queries, block.heads) == (block.keys, list(range(12)))
     [line] = block.lines
     assert not np.ma.getmaskarray(np.ma.stack(line.maps)).any()
-    np.testing.assert_allclose(np.stack(line.maps), maps[0][0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.stack(line.maps), maps[0][0], atol=4e-5)
 
 
 def test_its_tokens_have_vectors_and_it_comes_back_through_transformers(checkpoint, said, tmp_path):

@@ -35,7 +35,7 @@ COMMANDS = {
     "--out {out} --overwrite",
     "export": "export {run} --to {out}",
     "explain": "explain Bottle --model {run} --html {out}/a.html --overwrite",
-    "explain, pictures": "explain Bottle --model {run} --pictures {out} --overwrite",
+    "explain, pictures": "explain Bottle --pictures {out} --overwrite",
     "describe": "describe {run} --out {out}/a.png --overwrite",
     "embed": "embed --picture {out}/a.png --overwrite",
 }

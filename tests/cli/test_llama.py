@@ -66,26 +66,6 @@ def their_maps(directory, text):
     return [weights[0] for weights in output.attentions], ids[0].tolist(), output.logits[0]
 
 
-def test_generate_continues_as_transformers_does(mistral, said):
-    model = transformers.AutoModelForCausalLM.from_pretrained(mistral)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(mistral)
-    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
-    known = len(tokenizer)
-    expected = ids
-    for _ in range(30):  # greedy among the rows that have tokens
-        with torch.inference_mode():
-            chosen = model(expected).logits[:, -1, :known].argmax(-1, keepdim=True)
-        expected = torch.cat([expected, chosen], 1)
-    options = ("--greedy", "--tokens", 30, "--json", *CPU)
-    status, output, _ = said("generate", mistral, PROMPT, *options)
-    assert status == 0
-    # transformers' decoder replaces whole characters too, where broken ones stand beside them
-    written = heedful.open(mistral, device="cpu").tokenizer.decode(expected[0, 1:].tolist())
-    assert PROMPT + json.loads(output)["samples"][0] == written
-    cold = said("generate", mistral, PROMPT, *options, "--no-cache")
-    assert cold[1] == output
-
-
 def test_a_recording_has_the_maps_of_transformers(mistral):
     maps, ids, _ = their_maps(mistral, PROMPT)
     opened = heedful.open(mistral, device="cpu")
@@ -99,25 +79,6 @@ def test_a_recording_has_the_maps_of_transformers(mistral):
         assert (call.weights()[:, 9, :5] == 0).all()  # out of the window
     reading = opened.attention(PROMPT, [(1, 4)])
     torch.testing.assert_close(reading.heads[1, 4].weights, maps[1][4], atol=2e-6, rtol=0)
-
-
-@pytest.mark.parametrize("command", [["explain", "--model"], ["heads"], ["plot"]])
-def test_commands_that_look_inside(command, mistral, said, tmp_path):
-    options = ("--layers", 0, "--out", tmp_path / "pictures") if command == ["plot"] else ()
-    status, output, _ = said(*command, mistral, PROMPT, *CPU, *options)
-    assert status == 0
-    if command[0] == "explain":
-        assert "#511" in output  # the last row of its table, which is no token
-
-
-def test_export_writes_the_same_again(mistral, said, tmp_path):
-    assert said("export", mistral, "--to", tmp_path / "out")[0] == 0
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert (config["model_type"], config["sliding_window"]) == ("mistral", 5)
-    for ours, theirs in zip(
-        their_maps(tmp_path / "out", PROMPT), their_maps(mistral, PROMPT), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs)
 
 
 def test_what_our_gpt_lacks_is_recorded_through_transformers(yarn, mistral, said):

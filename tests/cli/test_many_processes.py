@@ -2,16 +2,16 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from small_runs import TEXT, recipe, started
+from small_runs import recipe, started
 from typed import refused
 
 from heedful import __version__, torchrun
-from heedful.cli import options
 from heedful.cli.main import COMMANDS, SHARED
 from heedful.cli.suggestion import suggestion
 from heedful.cli.training import describe
@@ -78,21 +78,6 @@ def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_pa
     assert told["memory"] != f"{alone['memory']} in each process"
 
 
-def test_one_process_says_that_it_has_nothing_to_cut(said, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    begin = ("train", tmp_path / "text.txt", "--out", tmp_path / "run", "--context-length", "8")
-    small = ("--width", "8", "--heads", "2", "--layers", "1", "--steps", "1", "--device", "cpu")
-    words = "one, which has all of the model: --shard cuts it where torchrun starts more"
-    for command, option in (
-        ((*begin, *small, "--tokenizer", "characters"), "--shard"),
-        (("train", "--out", tmp_path / "run", "--resume", "--steps", "2"), "--shard"),
-        (("train", "--out", tmp_path / "run", "--resume", "--steps", "3"), "--no-shard"),
-    ):
-        status, output, _ = said(*command, option)
-        assert status == 0
-        assert (words in " ".join(output.split())) == (option == "--shard")
-
-
 def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
     wide = recipe(batch=12, shard=True, optimizer="adamw").changed({"model": {"width": 2048}})
     has = memory(wide.model, wide.train) // 2
@@ -103,9 +88,9 @@ def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
 
 
 def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch, tmp_path):
-    monkeypatch.setattr(options.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert suggestion("plot", "my run") == "heedful plot 'my run'"
-    monkeypatch.setattr(options.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/heedful"), "demo"])
     assert suggestion("plot", "my run") == ".venv/bin/heedful plot 'my run'"

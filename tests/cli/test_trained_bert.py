@@ -75,22 +75,6 @@ def test_twenty_tokens_are_twenty(theirs, maps, said, tmp_path):
     assert first["previous"] == pytest.approx(before.mean().item(), abs=1e-5)
 
 
-def test_who_reads_what_is_sums_of_its_maps(maps, said, tmp_path):
-    """The sentence in two segments; [CLS] and [SEP] are in none."""
-    prompt = tmp_path / "prompt.txt"
-    first = SENTENCE.index(", and") + 1
-    prompt.write_text(f"@@key\n{SENTENCE[:first]}\n@@door\n{SENTENCE[first:]}")
-    rows = json.loads(said("heads", MODEL, "--file", prompt, "--segments", "@@", "--json")[0])
-    places = {"key": slice(1, 12), "door": slice(12, 19), "rest": [0, 19]}
-    assert len(rows) == 6 * 12 * 9
-    for row in rows:
-        map_ = maps[row["layer"], row["head"]][places[row["from"]]]
-        assert row["share"] == pytest.approx(
-            map_[:, places[row["to"]]].sum(-1).mean().item(), abs=1e-5
-        )
-        assert row["chance"] == pytest.approx(row["keys"] / 20)
-
-
 def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said, tmp_path):
     """In contexts of 24 tokens, cut and framed by transformers, whose eager maps are taken."""
     texts = [SENTENCE, f"{SENTENCE} And then, once more: {SENTENCE.lower()}", "The ☃ the ☃."]

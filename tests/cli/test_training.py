@@ -18,7 +18,7 @@ BROKEN = '火 水 木 $HOME `x` "y" it\'s! \\ 🙂 ' * 90
 UNBROKEN = "火水木金土，这里没有空格🙂" * 60
 WIDE = "火水木\u3000金土，\u3000这里没有空格🙂\u3000" * 60  # their space is not that of a keyboard
 SMALL = ["--width", "8", "--layers", "1", "--heads", "2", "--batch", "2", "--steps", "1",
-         "--context-length", "16", "--device", "cpu"]  # fmt: skip
+         "--context-length", "32", "--device", "cpu"]  # fmt: skip
 KINDS = {
     "generate": ["--vocabulary", "300"],
     "fill": ["--preset", "bert", "--vocabulary", "300"],
@@ -50,7 +50,7 @@ def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_
     words = first[2].split()
     assert words.count("[MASK]") == (kind == "fill")
     if text is PROSE and kind == "fill":  # which knows neither lines nor capitals
-        assert len(words) > 5
+        assert len(words) > 3
         assert {*words} <= {*text.lower().replace(".", " ").split(), "[MASK]"}
     elif text is PROSE:
         assert first[2] in ("Some grey cats sat", "Some grey cats", "Some grey")
