@@ -245,13 +245,11 @@ def test_how_a_picture_looks(trained, said, tmp_path, drawn):
     path = tmp_path / "a.svg"
     assert said("plot", trained, "Bottle", "--heads", "1", *look, "--out", path)[0] == 0
     [(blocks, asked)] = drawn
-    assert [line.name for line in blocks[0].lines] == ["layer 0", "layer 1"]
     assert blocks[0].heads == [1]
-    assert (asked["title"], asked["scale"], asked["highest"]) == ("Seven $", "log", 0.5)
-    assert (asked["size"], asked["values"]) == (12, True)
-    text = path.read_text()
-    assert ">Seven $<" in text  # text is text
-    assert "logarithmic scale" in text
+    assert [asked[name] for name in ("title", "scale", "highest", "size", "values")] == [
+        "Seven $", "log", 0.5, 12, True
+    ]  # fmt: skip
+    assert ">Seven $<" in path.read_text()  # text is text
     misused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
     refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
 
@@ -277,22 +275,12 @@ def test_tokenize(said, trained, tmp_path):
     about = json.loads(output)
     assert about["largest"] == max(about["ids"])
     assert about["distinct"] == len(set(about["ids"]))
-    assert about["tokens"] == len(about["pieces"])
-    status, output, _ = said("tokenize", text, "--tokenizer", trained)
-    assert "vocabulary used" in output
+    assert "vocabulary used" in said("tokenize", text, "--tokenizer", trained)[1]
     assert said("tokenize", text, "--tokenizer", "characters")[1].count("\n") >= len(text)
     (tmp_path / "t.txt").write_text(text)
     from_file = json.loads(said("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
     assert from_file["ids"] == about["ids"]
     refused(said("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
-
-
-def test_document_004_sentence(said, data, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
-    sentence = "Chapter 1: Building Rapport and Capturing"
-    about = json.loads(said("tokenize", sentence, "--tokenizer", "cl100k_base", "--json")[1])
-    assert about["ids"] == [26072, 220, 16, 25, 17283, 23097, 403, 323, 17013, 1711]
-    assert about["largest"] == 26072
 
 
 def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypatch):
@@ -314,8 +302,6 @@ def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypat
     first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns
     assert said("demo", "--out", tmp_path / "d", "--keep")[0] == 0
     assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns == first
-    assert said("demo", "--out", tmp_path / "d", "--steps", "2")[0] == 0
-    assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns != first
 
 
 def changed(directory, write):
@@ -387,6 +373,7 @@ WRONG_USAGE = {
     "--fly": "--fly",
     "train": "--out",
     "train --out": "--out",
+    "demo --out=": "an empty name",
     "generate": "RUN",
     "generate a b c": "(c)",
     "generate a --tokens many": "--tokens",

@@ -51,26 +51,14 @@ def foreign(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_it_fits_the_screen(said, run, name, monkeypatch):
-    width = 50
-    monkeypatch.setenv("COLUMNS", str(width))
-    status, page, error = said(run(name))
-    assert (status, error) == (0, "")
-    *lines, _ = page.rstrip().splitlines()  # the last is a command to copy, in one line
-    assert max(map(cell_len, lines)) <= width
-    assert all(line == line.rstrip() for line in lines)
-    for word in ("Settings", "Parameters", "Shapes", "[B, N, 24]", "scores and weights"):
-        assert word in page
-
-
-def test_a_gpts_page(said, run):
+def test_a_gpts_page(said, run, monkeypatch):
     folder = run()
+    monkeypatch.setenv("COLUMNS", "72")
     _, page, _ = said(folder)
+    *lines, _ = page.rstrip().splitlines()  # the last is a command to copy, in one line
+    assert max(map(cell_len, lines)) <= 72
     number = sum(p.numel() for p in GPT(CONFIGS["gpt"]).parameters())
-    assert page.startswith(f"GPT, pre-norm (norms before each part): {number:,} parameters\n")
-    assert "Transformer blocks." in page
-    assert "output layer (shares the token table)" in page
+    assert f"{number:,} parameters" in page.splitlines()[0]
     assert "[B, N, 24] → [B, N, 2, 6] → [B, 2, N, 6]" in page  # two heads of keys
     assert "block, one of 3" in page
     assert sorted(path.name for path in folder.iterdir()) == ["config.json"]

@@ -235,4 +235,4 @@ def test_a_page_of_a_model(said, model, tmp_path):
     _, [(head, _)] = of_page(path)
     expected = json.loads(said("with one step", *where, "--json")[1])
     assert head["tokens"] == expected["tokens"]
-    assert [stage["name"] for stage in head["stages"]] == [s["name"] for s in expected["steps"]]
+    assert {step["name"] for step in expected["steps"]} <= {s["name"] for s in head["stages"]}

@@ -91,19 +91,6 @@ def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, mon
     }
 
 
-def test_generate_on_a_hugging_face_directory(hugging_face, said):
-    directory, model, tokenizer = hugging_face
-    prompt = "Bottle 12 of 144: naïve"
-    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
-    expected = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
-    _, output, error = said(
-        "generate", directory, prompt, "--greedy", "--tokens", 24, "--json", "--device", "cpu"
-    )
-    assert error == ""
-    text = prompt + json.loads(output)["samples"][0]
-    assert text == tokenizer.decode(expected[0]).split("<|endoftext|>")[0]
-
-
 def test_generation_ends_where_the_document_does(hugging_face, copied, said):
     """With the end of the text as the likeliest token everywhere, nothing is added."""
     _, model, tokenizer = hugging_face

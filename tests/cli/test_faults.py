@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from typed import misused, refused, train
+from typed import refused, train
 
 from heedful.files import load_tensors
 from heedful.train import Training, read_metrics
@@ -140,8 +140,3 @@ def test_what_is_replaced_and_what_is_gone_is_said(kept, text, said, tmp_path):
     again = said("train", text, "--out", out, *SMALL, "--steps", "2", "--overwrite")
     assert again[0] == 0
     assert "stays until the first checkpoint" in again[1]
-
-
-@pytest.mark.parametrize("command", ["train", "demo"])
-def test_an_empty_name_is_no_directory(command, said):
-    misused(said(command, "--out", ""), "--out", "an empty name")

@@ -243,20 +243,3 @@ def test_a_bert_of_ones_own_text_needs_no_network(said, tmp_path):
     assert [word["id"] for word in mask["words"]] == likely.indices.tolist()
     found = [word["probability"] for word in mask["words"]]
     assert found == pytest.approx(likely.values.tolist(), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ("--preset bert --qk-norm", "qk_norm"),
-        ("--attention-dropout 0.1", "attention_dropout"),
-        ("--preset bert --tokenizer characters", "wordpiece"),
-        ("--tokenizer wordpiece", "GPT"),
-        ("--preset bert --vocabulary 300 --compact", "compact"),
-    ],
-)
-def test_options_of_another_kind_of_model_are_refused(options, word, said, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    out = tmp_path / "run"
-    refused(said("train", tmp_path / "text.txt", "--out", out, *options.split()), word)
-    assert not out.exists()

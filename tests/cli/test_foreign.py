@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from typed import misused, refused
 
 import heedful
-from heedful.opened import OpenedTransformers
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -161,15 +160,6 @@ def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
         ["look", mpnet, "a", "--generate"],
     ):
         misused(said(*given, "--verify"), "--verify")
-
-
-def test_a_pair_and_both_ways_of_writing_a_space(olmo, t5):
-    first = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(olmo), olmo)
-    ids = first.tokenizer("the cat", "a\n")["input_ids"]
-    assert "".join(first.pieces(ids)) == "<s>the·cat<s>a↵"
-    second = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(t5), t5)
-    shown = second.pieces(second.tokenizer("the cat")["input_ids"])
-    assert "".join(shown) == "·the·cat</s>"
 
 
 def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """`heedful look`: what it opens, what it refuses at once, and the file that it writes."""
 
 import shutil
-import socket
 import webbrowser
 
 import pytest
@@ -101,14 +100,6 @@ def test_a_model_that_continues_texts(night, recorded, said, monkeypatch):
     misused(said("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
     misused(said("look", night, "a", "--generate", "--second", "b"), "--second")
     refused(said("look", night, "night", "--generate", "--heads", "9"), "head 9")
-
-
-def test_a_port_that_is_taken(recorded, said):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        refused(said("look", recorded, "--port", port), f"port {port}", "leave --port out")
 
 
 @pytest.mark.parametrize("opens", [True, False, webbrowser.Error("none")])

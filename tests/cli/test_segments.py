@@ -7,7 +7,7 @@ import torch
 from typed import misused, refused, train
 
 import heedful
-from heedful.cli.segments import SegmentsType
+from heedful.cli.segments import segments_of
 from heedful.recording import from_attentions
 
 SMALL = ["--context-length", "64", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
@@ -87,9 +87,9 @@ def test_what_is_wrong_is_one_line(trained, kept, said):
 
 
 def test_several_ranges_of_one_name_are_one_segment():
-    given = SegmentsType().convert("frame=0,text=1:3, frame=3:5", None, None)
+    given = segments_of(None, None, "frame=0,text=1:3, frame=3:5")
     assert given.ranges == {"frame": [0, 3, 4], "text": [1, 2]}
-    assert SegmentsType().convert("--- a=b", None, None).mark == "--- a=b"
+    assert segments_of(None, None, "--- a=b").mark == "--- a=b"
 
 
 def test_a_batch_shows_every_sequence(said, tmp_path):

@@ -106,21 +106,6 @@ def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said
                 assert row["chance"][name] == pytest.approx(numbers[0], abs=1e-5), name
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "naïve café, Ångström",
-        "火车站 ひらがな 한국어",
-        "🙂👩‍🚀 e\u0301 \u200b\ufeff a",
-        "a\x00b\u2028c",
-    ],
-    ids=ascii,
-)
-def test_the_tokens_of_any_script(text, theirs, said, tmp_path):
-    said("record", MODEL, text, "--layers", "0", "--out", tmp_path / "r")
-    assert heedful.load(tmp_path / "r")[0].tokens == theirs(text)
-
-
 def test_texts_that_sentence_transformers_embeds_are_recorded_without_padding():
     """Which calls `forward` of the model directly."""
     sentence_transformers = pytest.importorskip("sentence_transformers")

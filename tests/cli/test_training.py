@@ -131,6 +131,10 @@ def test_what_is_left_out_of_a_folder_is_told_once_with_the_option(tmp_path, cap
         (["--convolution", "0", "--convolution-rate", "0.1"], "--convolution, of a GPT"),
         (["--tokenizer", "characters", "--vocabulary", "500"], "bpe or wordpiece"),
         (["--tokenizer", "characters", "--no-compact"], "tiktoken"),
+        (["--preset", "bert", "--qk-norm"], "qk_norm"),
+        (["--attention-dropout", "0.1"], "attention_dropout"),
+        (["--preset", "bert", "--tokenizer", "characters"], "wordpiece"),
+        (["--tokenizer", "wordpiece"], "GPT"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from heedful.cli.segments import (
     segments_option,
     show_shares,
 )
-from heedful.cli.sequences import with_progress
+from heedful.cli.sequences import of_each
 from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
@@ -222,7 +221,8 @@ def _show_heads(recording: Recording, source: Path, sequence: int | None, asked:
     from heedful.views.progress import share_done
 
     with share_done("reading the maps") as tell:
-        rows = [Row(at, head) for at, head in heads_of(recording, sequence, tell)]
+        by_text = of_each(recording, sequence, lambda text, tell: text.heads(tell), tell)
+    rows = [Row(at, head) for at, heads in by_text.items() for head in heads]
     if not rows:
         raise RunError(
             f"nothing was recorded in {source}",
@@ -263,25 +263,6 @@ def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)
     proofs.show(proved, screen)
-
-
-def heads_of(
-    recording: Recording,
-    sequence: int | None = None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> list[tuple[int, Head]]:
-    """The heads of every sequence of a batch, or of one, each with the sequence's number.
-
-    `progress` is told of the share that is done, 0 to 1.
-
-    Raises:
-        ArgumentError: no such sequence.
-    """
-    return [
-        (at, head)
-        for at, text, tell in with_progress(recording, sequence, progress)
-        for head in text.heads(tell)
-    ]
 
 
 def as_data(head: Head) -> dict[str, Any]:

@@ -131,31 +131,26 @@ def directory(ctx: click.Context, option: click.Parameter, name: str) -> Path:
     return Path(name)
 
 
-class Numbers(click.ParamType):
+def numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
     """Whole numbers and runs of them, with commas between."""
-
-    name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As --help shows it."""
-        return "LIST"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """The numbers."""
-        numbers: list[int] = []
-        for part in str(value).split(","):
-            match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part)
-            run = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-            if not run:
-                self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
-            numbers += run
-        return numbers
+    if value is None:
+        return None
+    chosen: list[int] = []
+    for part in value.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part)
+        run = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not run:
+            raise click.BadParameter(f"{value!r} is no list such as 0,2 or 0-3.", ctx, option)
+        chosen += run
+    return chosen
 
 
 layers_option = click.option(
-    "--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2."
+    "--layers", callback=numbers, metavar="LIST", help="Only these layers, from 0: 0,3 or 0-2."
 )
-heads_option = click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
+heads_option = click.option(
+    "--heads", callback=numbers, metavar="LIST", help="Only these heads, from 0: 1,4 or 0-3."
+)
 sequence_option = click.option(
     "--sequence", type=click.IntRange(0), help="Of a batch, only this sequence, from 0."
 )
