@@ -87,4 +87,4 @@ def test_a_run_that_was_not_watched_says_how_it_would_be(night, said):
     )
     resumed = said("train", "--out", night, "--resume", "--watch-every", "2")
     refused(resumed, "watch_every = 2", "--watch")
-    misused(said("plot", night), "trained with --watch")
+    misused(said("plot", night), "--file")

@@ -55,10 +55,10 @@ def describe(
     """
     if out is None:
         refuse("is for a picture: give its file with --out.", block=block, overwrite=overwrite)
-    check_model(model, opening)
+    directory = check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
-    told, shape = _told(model, opening)
+    told, shape = _told(directory, opening["allow_pickle"])
     if out is not None:
         _draw(model, told, shape, out, block)
     if as_json:
@@ -70,14 +70,13 @@ def describe(
     _show(told, model, out)
 
 
-def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module | None]:
+def _told(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
     """What a model is, and the model without its weights, where it is one of ours."""
     from heedful.models import describe as told_of
-    from heedful.models import describe_files, model_directory, model_shape
+    from heedful.models import describe_files, model_shape
     from heedful.models.huggingface.checkpoints import foreign_name
 
-    directory = model_directory(source, **opening)
-    foreign, allow_pickle = foreign_name(directory), opening["allow_pickle"]
+    foreign = foreign_name(directory)
     if foreign is not None:
         return describe_files(directory, foreign, allow_pickle=allow_pickle), None
     shape = model_shape(directory, allow_pickle=allow_pickle)

@@ -96,20 +96,18 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
-def check_model(path: Path, opening: Mapping[str, Any]) -> None:
-    """Refuse a model that is not there, before torch is imported, which takes seconds.
+def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
+    """The directory of a model; one that is not there is refused before torch is imported.
 
     `opening` are the values of `opening_options`.
     """
     from heedful.files.belonging import read_config
     from heedful.models import model_directory
 
-    read_config(model_directory(path, **fetching(opening)))
-
-
-def fetching(opening: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options by which a model is opened that say how its files are fetched."""
-    return {name: opening[name] for name in ("revision", "allow_pickle") if name in opening}
+    names = ("revision", "allow_pickle")
+    directory = model_directory(path, **{name: opening[name] for name in names if name in opening})
+    read_config(directory)
+    return directory
 
 
 def refuse(why: str, **given: Any) -> None:
@@ -152,7 +150,9 @@ heads_option = click.option(
     "--heads", callback=numbers, metavar="LIST", help="Only these heads, from 0: 1,4 or 0-3."
 )
 sequence_option = click.option(
-    "--sequence", type=click.IntRange(0), help="Of a batch, only this sequence, from 0."
+    "--sequence",
+    type=click.IntRange(0),
+    help="Of a batch, only this text, from 0 [of heads all; of plot 0].",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 OPENING = {

@@ -161,25 +161,20 @@ def plot(
     """
     reads: dict[str, Any] = {"text": text, "file": file, "second": second}
     has_recording = is_recording(source)
-    is_bare = not has_recording and all(value is None for value in reads.values())
-    own = "watched" if is_bare and was_watched(source) else "heads"
+    is_bare = all(value is None for value in reads.values())
+    own = "watched" if is_bare and not has_recording and was_watched(source) else "heads"
     kinds = tuple(dict.fromkeys(only)) or (own,)
     of_text = {*kinds} & {*OF_TEXT}
     if has_recording:
         refuse_with_recording(source, **reads, cut=cut, verify=verify)
         if len(of_text) < len(kinds):
             raise click.UsageError("a recording has no positions, loss and steps: name its model.")
-    elif of_text and is_bare:
-        raise click.UsageError(
-            "give a text, or --file; only positions, loss, and a run trained with --watch need none"
-        )
-    elif not of_text:
-        refuse("is not read for positions, loss and watched.", **reads, cut=cut, verify=verify)
-    if has_recording:
         from heedful.recording import load
 
         recording = load(source)  # what is none is told before what is in the way
     else:
+        if not of_text:
+            refuse("is not read for positions, loss and watched.", **reads, cut=cut, verify=verify)
         words = read_text(text, file) if of_text else ""
         check_model(source, opening)
     paths = picture_paths(source, kinds, out, overwrite)
