@@ -1,7 +1,5 @@
 """Small recordings of every kind of attention, each of a model made here in a moment."""
 
-import copy
-
 import torch
 import transformers
 from torch import nn
@@ -66,43 +64,31 @@ def generated():
     return recording
 
 
-def of_transformers(name, config):
-    """A model of transformers, with eager attention: it has what a fused one has not."""
-    kind = getattr(transformers, name)
-    model = sharp(kind._from_config(copy.deepcopy(config), attn_implementation="eager"), 5, 0.35)
-    with heedful.record(model, tokenizer=LETTERS) as recording:
-        model(ids_of("seen by another"))
-    return recording
-
-
 OTHERS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": VOCABULARY,
           "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
+# Models of transformers: scores with a soft cap, with a learned score for attending to nothing,
+# and with a number added for each distance
+ELSEWHERE = {
+    "capped": ("Gemma2ForCausalLM", transformers.Gemma2Config, {
+        "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0, **OTHERS}),
+    "sinks": ("GptOssForCausalLM", transformers.GptOssConfig, {
+        "sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1, **OTHERS}),
+    "biased": ("T5EncoderModel", transformers.T5Config, {
+        "d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 1, "num_heads": 4,
+        "vocab_size": VOCABULARY, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 10}),
+}  # fmt: skip
 
 
-def capped():
-    """Scores with a soft cap."""
-    config = transformers.Gemma2Config(
-        sliding_window=6, query_pre_attn_scalar=8, attn_logit_softcapping=2.0, **OTHERS
-    )
-    return of_transformers("Gemma2ForCausalLM", config)
-
-
-def with_sinks():
-    """Heads with a learned score for attending to nothing."""
-    config = transformers.GptOssConfig(
-        sliding_window=4, num_local_experts=2, num_experts_per_tok=1, **OTHERS
-    )
-    return of_transformers("GptOssForCausalLM", config)
-
-
-def biased():
-    """Scores with a number added for each distance."""
-    config = transformers.T5Config(
-        d_model=24, d_kv=6, d_ff=32, num_layers=1, num_heads=4, vocab_size=VOCABULARY,
-        relative_attention_num_buckets=8, relative_attention_max_distance=10,
-    )  # fmt: skip
-    return of_transformers("T5EncoderModel", config)
+def of_transformers(name):
+    """A model of transformers, with eager attention: it has what a fused one has not."""
+    kind, config, sizes = ELSEWHERE[name]
+    made = getattr(transformers, kind)._from_config(config(**sizes), attn_implementation="eager")
+    model = sharp(made, 5, 0.35)
+    with heedful.record(model, tokenizer=LETTERS) as recording:
+        model(ids_of("seen by another"))
+    return recording
 
 
 class Causal(nn.Module):
@@ -145,9 +131,9 @@ MADE = {
     "padded": padded,
     "cross": cross,
     "generated": generated,
-    "capped": capped,
-    "sinks": with_sinks,
-    "biased": biased,
+    "capped": lambda: of_transformers("capped"),
+    "sinks": lambda: of_transformers("sinks"),
+    "biased": lambda: of_transformers("biased"),
     "long": long,
     EVIL: strange,
 }

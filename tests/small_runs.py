@@ -1,36 +1,18 @@
 """Runs of a small model on a small text, a second or less each."""
 
-import dataclasses
-
-from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run
+from heedful.train import PRESETS, new_plan, open_training, prepare_run
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
 
 
 def recipe(**changes):
-    quick = PRESETS["quick"]
-    model = dataclasses.replace(
-        quick.model,
-        context_length=16,
-        width=24,
-        layers=2,
-        heads=2,
-        convolution=2,
-        dropout=0.2,
-        embedding_dropout=0.1,
-    )
-    train = dataclasses.replace(
-        quick.train,
-        steps=24,
-        batch=3,
-        convolution_rate=0.01,
-        accumulation=2,
-        evaluate_every=6,
-        save_every=4,
-        device="cpu",
-    )
-    text = dataclasses.replace(quick.text, tokenizer="characters")
-    return Recipe(text, model, dataclasses.replace(train, **changes))
+    """That of the preset quick, smaller, with these settings of training."""
+    model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "convolution": 2,
+             "dropout": 0.2, "embedding_dropout": 0.1}  # fmt: skip
+    train = {"steps": 24, "batch": 3, "convolution_rate": 0.01, "accumulation": 2,
+             "evaluate_every": 6, "save_every": 4, "device": "cpu"}  # fmt: skip
+    text = {"tokenizer": "characters"}
+    return PRESETS["quick"].changed({"text": text, "model": model, "train": train | changes})
 
 
 def started(directory, **changes):

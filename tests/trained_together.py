@@ -6,12 +6,11 @@ Each is trained in DIR/its name, one after another; none has dropout, which each
 own. With --by-block these small models too are gathered block by block, as large ones are.
 """
 
-import dataclasses
 import sys
 from pathlib import Path
 
 from heedful.torchrun import leave, started
-from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run, sharding
+from heedful.train import PRESETS, new_plan, open_training, prepare_run, sharding
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
@@ -25,54 +24,31 @@ SMALL = {"width": 24, "layers": 2, "heads": 2, "dropout": 0.0}
 CASES = {
     "adamw": ("quick", "characters", {}, {"optimizer": "adamw", "batch": 7}),
     "muon": ("quick", "characters", {}, {"optimizer": "muon", "batch": 5, "matrix_decay": 0.1}),
-    "all": (
-        "quick",
-        "characters",
-        {
-            "convolution": 2,
-            "tied": False,
-            "kv_heads": 1,
-        },
-        {
-            "optimizer": "muon",
-            "batch": 8,
-            "label_smoothing": 0.1,
-            "watch": "12 green bottles",
-            "watch_every": 7,
-        },
-    ),
-    "gpt2": (
-        "quick",
-        "characters",
-        {"norm": "layer", "bias": True, "positions": "learned", "qk_norm": False, "tied": True},
-        {"optimizer": "adamw", "batch": 5, "initial": "normal"},
-    ),
-    "bert": (
-        "bert",
-        "wordpiece",
-        {"attention_dropout": 0.0},
-        {"batch": 7, "watch": "green bottles hang on the wall"},
-    ),
+    "all": ("quick", "characters", {"convolution": 2, "tied": False, "kv_heads": 1},
+            {"optimizer": "muon", "batch": 8, "label_smoothing": 0.1, "watch": "12 green bottles",
+             "watch_every": 7}),
+    "gpt2": ("quick", "characters", {"norm": "layer", "bias": True, "positions": "learned",
+                                     "qk_norm": False, "tied": True},
+             {"optimizer": "adamw", "batch": 5, "initial": "normal"}),
+    "bert": ("bert", "wordpiece", {"attention_dropout": 0.0},
+             {"batch": 7, "watch": "green bottles hang on the wall"}),
     "pairs": ("pairs", "characters", {"context_length": 64}, {"batch": 5}),
-    "pairs with muon": (
-        "pairs",
-        "characters",
-        {"context_length": 64, "decoder_layers": 1},
-        {"batch": 7, "optimizer": "muon"},
-    ),
-}
+    "pairs with muon": ("pairs", "characters", {"context_length": 64, "decoder_layers": 1},
+                        {"batch": 7, "optimizer": "muon"}),
+}  # fmt: skip
 
 
 def plan_of(name, directory, shard):
     preset, tokenizer, model, train = CASES[name]
-    of = PRESETS[preset]
     text = {"tokenizer": tokenizer} | ({"vocabulary": 300} if tokenizer == "wordpiece" else {})
-    recipe = Recipe(
-        dataclasses.replace(of.text, **text),
-        dataclasses.replace(of.model, **{"context_length": 16, **SMALL, **model}),
-        dataclasses.replace(of.train, **TRAIN, **train, shard=shard),
+    recipe = PRESETS[preset].changed(
+        {
+            "text": text,
+            "model": {"context_length": 16, **SMALL, **model},
+            "train": {**TRAIN, **train, "shard": shard},
+        }
     )
-    source = directory / ("pairs.tsv" if of.on_pairs else "text.txt")
+    source = directory / ("pairs.tsv" if recipe.on_pairs else "text.txt")
     return new_plan(directory / name, [str(source)], recipe)
 
 

@@ -1,6 +1,7 @@
 """Commands as a person types them."""
 
 import pytest
+from typed import train
 
 from heedful.cli.main import run
 from heedful.pictures import layers
@@ -16,6 +17,15 @@ def said(capsys):
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def night(tmp_path_factory):
+    """A GPT of 2 layers of 3 heads that reads 32 tokens; not to be changed."""
+    sizes = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3"]
+    rest = ["--steps", "2", "--batch", "2", "--device", "cpu", "--vocabulary", "300"]
+    text = "night and day, day and night. " * 60
+    return train(tmp_path_factory.mktemp("night"), text, *sizes, *rest)
 
 
 @pytest.fixture

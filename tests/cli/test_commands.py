@@ -1,13 +1,9 @@
 """The commands as a person types them: what they print, write and refuse."""
 
+import io
 import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +12,7 @@ import torch
 from typed import misused, refused
 
 from heedful.cli.main import COMMANDS, run
-from heedful.files import load_tensors, read_checked_json, save_tensors, write_checked_json
+from heedful.files import load_tensors, read_json, save_tensors, write_checked_json, write_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
 from heedful.models import load_model
@@ -47,9 +43,7 @@ def trained(tmp_path_factory, text_file):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_an_example(command, said):
     status, output, _ = said(command, "--help")
-    assert status == 0
-    assert "Example" in output
-    assert f"heedful {command}" in output
+    assert (status, "Examples:" in output, f"  heedful {command}" in output) == (0, True, True)
 
 
 def test_train_writes_a_run(trained):
@@ -83,6 +77,12 @@ def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
     refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
     refused(said("train", "--out", out, "--resume"), str(out))
     assert not out.parent.exists()
+    inside = tmp_path / "run"
+    refused(said("train", tmp_path, "--out", inside, *SMALL), "inside the text folder")
+    assert not inside.exists()
+    refused(
+        said("train", tmp_path / "short.txt", "--out", tmp_path / "short.txt/r"), "cannot write"
+    )
 
 
 def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
@@ -96,6 +96,14 @@ def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
     assert (out / "model.safetensors").read_bytes() != before
 
 
+def test_standard_input_is_a_text(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    status, output, _ = said("train", "-", "--out", tmp_path / "r", *SMALL)
+    assert (status, "standard input" in output) == (0, True)
+    tokenizer = load_tokenizer(tmp_path / "r")
+    assert tokenizer.decode(tokenizer.encode("火")) == "火"
+
+
 def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, said, tmp_path):
     out = shutil.copytree(trained, tmp_path / "copy")
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -103,14 +111,6 @@ def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, said, tmp_path):
     for wrong in (["--heads", "7"], ["--device", "tpu9"], ["none.txt"], [tmp_path / "short.txt"]):
         refused(said("train", *wrong, "--out", out, "--overwrite"))
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
-
-
-def test_a_run_inside_its_text_folder_is_refused(said, tmp_path):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/a.txt").write_text(TEXT)
-    out = tmp_path / "notes/run"
-    refused(said("train", tmp_path / "notes", "--out", out, *SMALL), "inside the text folder")
-    assert not out.exists()
 
 
 def test_include_chooses_files_and_resume_keeps_everything(said, tmp_path):
@@ -148,42 +148,6 @@ def test_settings_come_from_a_file_and_options_win(text_file, said, tmp_path):
     assert load_model(tmp_path / "r").config.width == 32
     assert load_tokenizer(tmp_path / "r").kind == "characters"
     assert read_metrics(tmp_path / "r/metrics.jsonl")[-1]["step"] == 3
-
-
-def test_standard_input_is_a_text(tmp_path):
-    program = "from heedful.cli import main; main()"
-    arguments = [sys.executable, "-c", program, "train", "-", "--out", tmp_path / "r", *SMALL]
-    done = subprocess.run(arguments, input=TEXT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "standard input" in done.stdout
-    assert (
-        load_tokenizer(tmp_path / "r").decode(load_tokenizer(tmp_path / "r").encode("火")) == "火"
-    )
-
-
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, text_file):
-    program = "from heedful.cli import main; main()"
-    out = tmp_path / "run"
-    steps = ["--steps", "100000", "--evaluate-every", "50", "--save-every", "100000"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "train", text_file, "--out", out, *SMALL, *steps],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(read_metrics(out / "metrics.jsonl")) < 60:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
-    assert f" train --out {out} --resume" in output
-    done = int(re.search(r"saved at step ([\d,]+)", output)[1].replace(",", ""))
-    assert (out / "state/last.safetensors").is_file()
-    again = run(["train", "--out", str(out), "--resume", "--steps", str(done + 3)])
-    assert again == 0
-    steps = [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m]
-    assert steps == list(range(1, done + 4))
 
 
 def test_generate_continues_the_prompt(trained, said):
@@ -248,17 +212,15 @@ def test_plot_writes_what_is_asked_and_nothing_else(trained, said, tmp_path):
     assert (status, output) == (0, f"{tmp_path / 'p' / 'heads.png'}\n")
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["heads.png"]
     every = [word for kind in ("positions", "loss", "scores") for word in ("--only", kind)]
-    options = ["--format", "svg", "--out", tmp_path / "q"]
-    status, output, _ = said("plot", trained, "Bottle 7", *every, *options)
+    status, output, _ = said("plot", trained, "Bottle 7", *every, "--out", tmp_path / "q")
     assert status == 0
-    names = {"positions.svg", "loss.svg", "scores.svg"}
+    names = {"positions.png", "loss.png", "scores.png"}
     assert {Path(line).name for line in output.splitlines()} == names
     assert {path.name for path in (tmp_path / "q").iterdir()} == names
     refused(said("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path), "from 0")
     refused(said("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
     for heads in ("first", "²", "1-", "", "1-0", "0-99999999999"):
-        status, _, error = said("plot", trained, "Bottle", "--heads", heads)
-        assert (status, error.count("\n"), "--heads" in error) == (2, 1, True)
+        misused(said("plot", trained, "Bottle", "--heads", heads), "--heads")
 
 
 def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, said, tmp_path):
@@ -271,12 +233,11 @@ def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, s
     assert said("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
     assert path.read_bytes().startswith(b"%PDF")
     (tmp_path / "note").write_text("mine")
-    refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), "a folder", ".svg")
+    refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), ".svg")
     both = ["--only", "heads", "--only", "scores"]
-    for name, more in (("a.png", ["--format", "svg"]), ("a.png", both), ("a.jpg", [])):
-        status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / name, *more)
-        assert (status, error.count("\n"), "--out" in error) == (2, 1, True)
-        assert not (tmp_path / name).exists()
+    misused(said("plot", trained, "Bottle", "--out", tmp_path / "a.png", *both), "--out")
+    refused(said("plot", trained, "Bottle", "--out", tmp_path / "a.jpg"), ".svg")
+    assert [found.name for found in tmp_path.iterdir() if found.suffix] == []
 
 
 def test_how_a_picture_looks(trained, said, tmp_path, drawn):
@@ -284,13 +245,11 @@ def test_how_a_picture_looks(trained, said, tmp_path, drawn):
     path = tmp_path / "a.svg"
     assert said("plot", trained, "Bottle", "--heads", "1", *look, "--out", path)[0] == 0
     [(blocks, asked)] = drawn
-    assert [line.name for line in blocks[0].lines] == ["layer 0", "layer 1"]
     assert blocks[0].heads == [1]
-    assert (asked["title"], asked["scale"], asked["highest"]) == ("Seven $", "log", 0.5)
-    assert (asked["size"], asked["values"]) == (12, True)
-    text = path.read_text()
-    assert ">Seven $<" in text  # text is text
-    assert "logarithmic scale" in text
+    assert [asked[name] for name in ("title", "scale", "highest", "size", "values")] == [
+        "Seven $", "log", 0.5, 12, True
+    ]  # fmt: skip
+    assert ">Seven $<" in path.read_text()  # text is text
     misused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
     refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
 
@@ -316,28 +275,17 @@ def test_tokenize(said, trained, tmp_path):
     about = json.loads(output)
     assert about["largest"] == max(about["ids"])
     assert about["distinct"] == len(set(about["ids"]))
-    assert about["tokens"] == len(about["pieces"])
-    status, output, _ = said("tokenize", text, "--tokenizer", trained)
-    assert "vocabulary used" in output
+    assert "vocabulary used" in said("tokenize", text, "--tokenizer", trained)[1]
     assert said("tokenize", text, "--tokenizer", "characters")[1].count("\n") >= len(text)
     (tmp_path / "t.txt").write_text(text)
     from_file = json.loads(said("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
     assert from_file["ids"] == about["ids"]
-
-
-def test_a_tokenizer_that_is_none(said):
     refused(said("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
 
 
-def test_document_004_sentence(said, data, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
-    sentence = "Chapter 1: Building Rapport and Capturing"
-    about = json.loads(said("tokenize", sentence, "--tokenizer", "cl100k_base", "--json")[1])
-    assert about["ids"] == [26072, 220, 16, 25, 17283, 23097, 403, 323, 17013, 1711]
-    assert about["largest"] == 26072
-
-
-def test_demo_trains_afresh_samples_and_draws(tmp_path, said, monkeypatch):
+def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypatch):
+    refused(said("demo", "--out", trained, "--steps", "1"), "another text")
+    refused(said("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
     status, output, _ = said("demo", "--out", tmp_path / "d", "--steps", "2")
     assert status == 0
     assert "Python language reference" in output
@@ -354,19 +302,12 @@ def test_demo_trains_afresh_samples_and_draws(tmp_path, said, monkeypatch):
     first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns
     assert said("demo", "--out", tmp_path / "d", "--keep")[0] == 0
     assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns == first
-    assert said("demo", "--out", tmp_path / "d", "--steps", "2")[0] == 0
-    assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns != first
 
 
-def test_the_demo_does_not_replace_a_run_on_another_text(trained, said, tmp_path):
-    refused(said("demo", "--out", trained, "--steps", "1"), "another text")
-    refused(said("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
-
-
-def widened(path):
-    about = read_checked_json(path)
+def changed(directory, write):
+    about = read_json(directory / "config.json")
     about["model"]["width"] = 48
-    write_checked_json(path, about)
+    write(directory / "config.json", about)
 
 
 BREAKS = {
@@ -375,25 +316,12 @@ BREAKS = {
     "foreign": (lambda d: (d / "config.json").write_text('{"model_type": "bert"}'), "bert"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "tokenizer.json"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
-    "weights cut": (
-        lambda d: os.truncate(d / "model.safetensors", 3000),
-        "damaged or truncated",
-    ),
-    "weights misfit": (
-        lambda d: widened(d / "config.json"),
-        "do not fit",
-    ),
-    "config changed": (
-        lambda d: (d / "config.json").write_text(
-            (d / "config.json").read_text().replace('"width": 24', '"width": 48')
-        ),
-        "config.json is not what was written",
-    ),
-    "another's tokenizer": (
-        lambda d: CharacterTokenizer("abc").save(d),
-        "tokenizer.json is not of the run that",
-    ),
+    "weights cut": (lambda d: os.truncate(d / "model.safetensors", 3000), "damaged or truncated"),
+    "weights misfit": (lambda d: changed(d, write_checked_json), "do not fit"),
+    "config changed": (lambda d: changed(d, write_json), "config.json is not what was written"),
+    "another's tokenizer": (lambda d: CharacterTokenizer("abc").save(d), "is not of the run that"),
 }
+STATE = ("state/last.safetensors", "state/tokens.npy", "state/recipe.json")
 
 
 @pytest.mark.parametrize("case", BREAKS)
@@ -404,9 +332,7 @@ def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
     refused(said("generate", directory, "Bottle"), words)
 
 
-@pytest.mark.parametrize(
-    "name", ["state/last.safetensors", "state/tokens.npy", "state/recipe.json"]
-)
+@pytest.mark.parametrize("name", STATE)
 def test_a_damaged_state_is_one_clear_line(name, trained, said, tmp_path):
     directory = shutil.copytree(trained, tmp_path / "copy")
     os.truncate(directory / name, 60)
@@ -431,8 +357,6 @@ def test_wrong_texts_are_one_clear_line(said, tmp_path):
     [
         ("--preset quik", "quick"),
         ("--heads 7", "divides the width"),
-        ("--tokenizer characters --vocabulary 500", "bpe or wordpiece"),
-        ("--tokenizer characters --no-compact", "tiktoken"),
         ("--tokenizer cl100k_bas", "cl100k_base"),
         ("--device tpu9", "auto, cpu"),
     ],
@@ -443,36 +367,22 @@ def test_wrong_settings_are_one_clear_line(options, word, said, text_file, tmp_p
     assert not (tmp_path / "r" / "config.json").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line(said, text_file, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    refused(said("train", text_file, "--out", tmp_path / "file" / "run", *SMALL), "cannot write")
-
-
-def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp_path):
-    out = tmp_path / "r"
-    assert said("train", text_file, "--out", out, *SIZES, "--tokenizer", "characters")[0] == 0
-    refused(said("generate", out, "Bottle Ω"), "Ω", "7")
-
-
 # What is typed, and the word that the line names
 WRONG_USAGE = {
     "fly": "fly",
     "--fly": "--fly",
     "train": "--out",
     "train --out": "--out",
+    "demo --out=": "an empty name",
     "generate": "RUN",
     "generate a b c": "(c)",
     "generate a --tokens many": "--tokens",
-    "generate a b --temp 1": "--temperature",
     "generate a b --checkpoint lst": "best",
     "fill a b --count 0": "--count",
-    "embed --between a": "--between",
     "embed --keep-given": "--analogy",
     "train --out a --window 0": "--window",
     "train --out a --dropout 2": "0.9",
     "train --out a --learning-rate nan": "--learning-rate",
-    "train --out a --clip 1e400": "--clip",
-    f"train --out a --steps {10**30}": "--steps",
     f"train --out a --window {10**400}": "9223372036854775807",
     f"generate a b --seed {10**30}": "--seed",
     f"generate a b --samples {10**9}": "--samples",
@@ -484,12 +394,7 @@ WRONG_USAGE = {
 
 @pytest.mark.parametrize("typed", WRONG_USAGE)
 def test_wrong_usage_is_one_line_and_status_2(typed, said):
-    status, output, error = said(*typed.split())
-    assert (status, output) == (2, "")
-    assert WRONG_USAGE[typed] in error
-    assert error.startswith("heedful")
-    assert error.endswith("--help\n")
-    assert error.count("\n") == 1
+    misused(said(*typed.split()), WRONG_USAGE[typed], "--help\n")
 
 
 def test_a_traceback_only_with_debug(said, tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from typed import misused, refused, train
+from typed import misused, refused
 
 import heedful
 from heedful.opened import open_ours
@@ -24,7 +24,6 @@ SMALL = {
     "num_hidden_layers": 2,
     "num_attention_heads": 3,
 }
-READERS = (["heads", "--json"], ["record", "--out"], ["plot", "--only", "heads", "--out"])
 
 
 def saved(model, folder):
@@ -53,13 +52,6 @@ def bert(request, tmp_path_factory):
     return *saved(kind(config), tmp_path_factory.mktemp("bert")), ours
 
 
-def readers(bert, tmp_path):
-    """The commands that read a text with this model; `plot` draws those that are ours."""
-    for command, *rest in READERS[: 3 if bert[2] else 2]:
-        place = [tmp_path / command] if "--out" in rest else []
-        yield command, [*rest, *place]
-
-
 def recorded(said, model, *arguments):
     place = model.parent / "recorded.safetensors"
     status, _, error = said("record", model, *arguments, "--out", place)
@@ -85,17 +77,14 @@ def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, said):
         assert open_ours(directory).steps(*texts).queries == wanted
 
 
-def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(
-    bert, said, tmp_path
-):
+def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(bert, said):
     tokens = len(bert[1](LONG, truncation=False).input_ids)
-    for command, rest in readers(bert, tmp_path):
-        refused(said(command, bert[0], LONG, *rest), f"{tokens} tokens", "context of 32", "--cut")
-        status, output, error = said(command, bert[0], LONG, *rest, "--cut")
-        assert status == 0
-        assert output
-        assert error == f"the text is cut: 32 of its {tokens} tokens are read\n"
+    refused(said("heads", bert[0], LONG), f"{tokens} tokens", "context of 32", "--cut")
+    status, _, error = said("heads", bert[0], LONG, "--cut")
+    assert (status, error) == (0, f"the text is cut: 32 of its {tokens} tokens are read\n")
     assert said("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
+    refused(said("heads", bert[0], "  \n"), "an empty text")
+    refused(said("heads", bert[0], "the cat", "--second", ""), "an empty second text")
 
 
 @pytest.mark.parametrize(
@@ -136,41 +125,16 @@ def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
     refused(said("fill", directory, "the [MASK] sat." + LONG), "--cut")
 
 
-@pytest.fixture(scope="module")
-def gpt(tmp_path_factory):
-    sizes = ["--context-length", "16", "--width", "24", "--layers", "2", "--heads", "3"]
-    rest = ["--batch", "2", "--steps", "2", "--device", "cpu", "--tokenizer", "characters"]
-    return train(tmp_path_factory.mktemp("gpt"), TEXT * 60, *sizes, *rest)
+def test_of_a_gpt_the_first_tokens_are_read(night, said, tmp_path):
+    text = "night or day " * 9
+    for command in (["explain", text, "--model", night], ["plot", night, text, "--out", tmp_path]):
+        refused(said(*command), "context of 32", "--cut")
+        status, _, error = said(*command, "--cut")
+        assert (status, error.startswith("the text is cut: 32 of its ")) == (0, True)
 
 
-def test_of_a_gpt_the_first_tokens_are_read(gpt, said, tmp_path):
-    told = f"the text is cut: 16 of its {len(TEXT)} tokens are read\n"
-    call, error = recorded(said, gpt, TEXT, "--cut")
-    assert error == told
-    assert "".join(call.tokens).replace("·", " ") == TEXT[:16]
-    options = ["--model", gpt, "--json"]
-    status, output, error = said("explain", TEXT, *options, "--cut")
-    assert (status, error) == (0, told)
-    assert json.loads(output)["tokens"] == call.tokens
-    for command in (["explain", TEXT, *options], ["plot", gpt, TEXT, "--out", tmp_path]):
-        refused(said(*command), "context of 16", "--cut")
-
-
-def test_where_there_is_nothing_to_cut(gpt, said):
-    recorded(said, gpt, "the cat")
-    misused(said("heads", gpt.parent / "recorded.safetensors", "--cut"), "has its text already")
+def test_where_there_is_nothing_to_cut(night, said, tmp_path):
+    path = tmp_path / "r.safetensors"
+    assert said("record", night, "night", "--out", path)[0] == 0
+    misused(said("heads", path, "--cut"), "has its text already")
     misused(said("explain", TEXT, "--cut"), "--cut is for --model")
-
-
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        (["  \n"], "an empty text"),
-        (["\u200d\u00ad"], "an empty text"),
-        (["the cat", "--second", ""], "an empty second text"),
-        (["the \udcff cat"], "UTF-8"),
-    ],
-    ids=repr,
-)
-def test_texts_of_which_nothing_can_be_read_are_one_line(texts, words, bert, said):
-    refused(said("heads", bert[0], *texts), words)

@@ -1,21 +1,15 @@
 """`heedful embed`, as a person types it."""
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.cells import cell_len
-from typed import refused
+from typed import misused, refused
 
 from heedful.models import load_model
-from heedful.opened import OpenedGPT
 from heedful.pictures import space
 from heedful.text import load_tokenizer
-
-SMALL = ["--context-length", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
-         "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
 
 
 def test_document_001_with_no_source(said, tmp_path):
@@ -39,10 +33,8 @@ def test_json_and_who_is_left_out(said):
     assert round(found["between"]["similarity"], 2) == 0.52
 
 
-def test_a_run_answers_with_its_tokens(said, tmp_path):
-    text, out = tmp_path / "text.txt", tmp_path / "run"
-    text.write_text("night and day, day and night. " * 60)
-    assert said("train", text, "--out", out, *SMALL)[0] == 0
+def test_a_run_answers_with_its_tokens(night, said, tmp_path):
+    out = night
     status, output, _ = said("embed", out, "--similar", "·day", "--count", "3", "--json")
     assert status == 0
     table = load_model(out).tokens.weight.detach()
@@ -57,7 +49,7 @@ def test_a_run_answers_with_its_tokens(said, tmp_path):
     assert said("embed", out, "--similar", "day", "--picture", pictured)[0] == 0
     assert pictured.exists()
     error = said("embed", out, "--picture", tmp_path / "all.svg")[2]
-    assert "--word night --word day" in error
+    assert "--similar" in error
 
 
 PLACES = "france,8,3\nparis,9,1\nitaly,7.8,6.1\nrome,8.8,4.2\ncat,1,9\nzero,0,0\n"
@@ -70,7 +62,7 @@ def places(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("more", [[], ["--similar", "cat"], ["--word", "cat"], ["--keep-given"]])
+@pytest.mark.parametrize("more", [[], ["--similar", "cat"], ["--keep-given"]])
 def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, said, tmp_path, monkeypatch):
     drawn = {}
 
@@ -101,24 +93,6 @@ def test_a_word_of_zeros_is_like_none_and_is_named(places, said):
         assert "the vector of 'zero' is all zeros" in error
 
 
-def test_rows_without_a_token_never_answer(said, monkeypatch):
-    """The table of a model may be padded beyond the tokens of its tokenizer."""
-
-    class Tokenizer:
-        size = 2
-
-        def pieces(self, ids):
-            return [["a", "·b"][i] for i in ids]
-
-    model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
-    opened = OpenedGPT(model, Tokenizer(), Path())
-    monkeypatch.setattr("heedful.opened.open_ours", lambda *given, **named: opened)
-    monkeypatch.setattr("heedful.cli.embed.check_model", lambda *given: None)
-    status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
-    assert status == 0
-    assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -131,11 +105,7 @@ def test_rows_without_a_token_never_answer(said, monkeypatch):
 )
 def test_what_is_wrong_is_one_line(arguments, words, said):
     refused(said("embed", *arguments), words)
-
-
-def test_wrong_usage(said):
-    for arguments in (["--between", "king"], ["--keep-given"], ["--word", "king"]):
-        assert said("embed", *arguments)[0] == 2
+    misused(said("embed", "--keep-given"), "--analogy")
 
 
 def test_every_number_stands_beneath_its_word(said, tmp_path, monkeypatch):

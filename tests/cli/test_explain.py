@@ -7,7 +7,6 @@ import struct
 import zlib
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -22,12 +21,10 @@ from heedful.models import (
     GPTConfig,
     Seq2Seq,
     Seq2SeqConfig,
-    export_model,
     load_model,
 )
 from heedful.models.directory import parameters_of, write_description
-from heedful.text import CharacterTokenizer, WordPieceTokenizer
-from heedful.text.examples import SECOND
+from heedful.text import CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.views.explorer.wire import unpacked
 
 SENTENCE = "Your journey starts with one step"
@@ -38,23 +35,20 @@ def said(said):
     return partial(said, "explain")
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A run directory with a small model that knows the letters of a sentence."""
-    tokenizer = CharacterTokenizer.train([SENTENCE])
-    config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
-    write_description(tmp_path, config)
-    save_file(parameters_of(GPT(config)), tmp_path / "model.safetensors")
-    tokenizer.save(tmp_path)
-    return tmp_path
-
-
 def saved(folder, model, tokenizer):
     folder.mkdir(exist_ok=True)
     write_description(folder, model.config)
     save_file(parameters_of(model), folder / "model.safetensors")
     tokenizer.save(folder)
     return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A run directory with a small model that knows the letters of a sentence."""
+    tokenizer = CharacterTokenizer.train([SENTENCE])
+    config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
+    return saved(tmp_path / "gpt", GPT(config), tokenizer)
 
 
 @pytest.fixture
@@ -72,10 +66,6 @@ def pairs(tmp_path):
     return saved(tmp_path / "pairs", Seq2Seq(config), tokenizer)
 
 
-def test_the_variants_are_those_that_there_are():
-    assert tuple(KNOWN) == VARIANTS
-
-
 def test_a_models_own_numbers(said, model):
     text = "with one step"
     where = ["--model", model, "--layer", 1, "--head", 3, "--device", "cpu"]
@@ -87,20 +77,14 @@ def test_a_models_own_numbers(said, model):
     for name, numbers in expected._asdict().items():
         shown = torch.tensor(infinite(steps(output)[name]["numbers"]))
         torch.testing.assert_close(shown, numbers[0])
-    status, page, _ = said(text, *where)
-    assert status == 0
-    assert "Head 3 of 4" in page
-    status, page, _ = said(text, *where, "--query", "p")
-    assert status == 0
-    assert "Layer 1 of 2" in page
-    assert said(text, "--model", model, "--layer", 2)[2].count("layer 0 to 1") == 1
-    assert said(text, "--model", model, "--head", 4)[2].count("head 0 to 3") == 1
-    assert "context of 40" in said("one " * 30, "--model", model)[2]
+    assert "Head 3 of 4" in said(text, *where)[1]
+    assert "Layer 1 of 2" in said(text, *where, "--query", "p")[1]
+    refused(said(text, "--model", model, "--layer", 2), "layer 0 to 1")
+    refused(said(text, "--model", model, "--head", 4), "head 0 to 3")
+    refused(said("one " * 30, "--model", model), "context of 40")
 
 
 def json_ids(model, text):
-    from heedful.text import load_tokenizer
-
     return load_tokenizer(model).encode(text)
 
 
@@ -119,12 +103,7 @@ def test_json_has_everything(said):
     status, output, _ = said(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
     assert status == 0
     found = json.loads(output)
-    assert found["tokens"] == SENTENCE.split()
-    assert (found["heads"], found["head"]) == (2, 0)
-    for step in found["steps"]:
-        assert step["whole"]
-        assert list(torch.tensor(infinite(step["numbers"])).shape) == step["shape"]
-        assert step["sentence"]
+    assert (found["tokens"], found["heads"], found["head"]) == (SENTENCE.split(), 2, 0)
     assert steps(output)["masked"]["numbers"][1][0][1] is None
     rows = torch.tensor(steps(output)["weights"]["numbers"]).sum(-1)
     torch.testing.assert_close(rows, torch.ones(2, 6))
@@ -134,23 +113,6 @@ def infinite(numbers):
     if isinstance(numbers, list):
         return [infinite(number) for number in numbers]
     return float("-inf") if numbers is None else numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("one", "one"),
-        ("注意力", "意"),
-        ("مرحبا بالعالم", "بالعالم"),
-        ("👩‍🚀🇨🇭", "👩‍🚀"),
-        ("\x1b[2J", "<1b>"),
-    ],
-)
-def test_any_script_and_one_token(said, text, shown):
-    status, output, error = said(text, "--variant", "multihead")
-    assert (status, error) == (0, "")
-    assert "\x1b" not in output
-    assert shown in output
 
 
 @pytest.mark.parametrize(
@@ -176,6 +138,7 @@ def test_what_cannot_be_is_one_clear_line(said, arguments, word):
 )  # fmt: skip
 def test_wrong_usage(said, arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    assert tuple(KNOWN) == VARIANTS
     misused(said("a", *arguments.split()))
     assert not list(tmp_path.iterdir())
 
@@ -195,23 +158,7 @@ def test_a_gpt_goes_on_to_its_next_token(said, model):
     )
     _, page, _ = said("with one step", "--model", model)
     assert "likeliest tokens after p @12" in page
-    assert "norm before it (pre-norm)" in page
     assert page.splitlines()[-1].startswith("Go on: ")
-
-
-def test_an_exported_model_shows_the_same_numbers(said, tmp_path):
-    tokenizer = CharacterTokenizer.train([SENTENCE])
-    config = GPTConfig(
-        vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4,
-        positions="learned", activation="gelu_tanh", norm="layer", qk_norm=False, bias=True,
-        attention_bias=True,
-    )  # fmt: skip
-    run = saved(tmp_path / "run", GPT(config), tokenizer)
-    export_model(load_model(run), tmp_path / "export")
-    tokenizer.save(tmp_path / "export")
-    pages = [said("one step", "--model", tmp_path / name) for name in ("run", "export")]
-    assert pages[0][0] == 0
-    assert pages[0] == pages[1]
 
 
 def test_a_bert_says_what_may_stand_at_its_masks(said, bert):
@@ -234,8 +181,8 @@ def test_a_translation_goes_on_from_what_is_written(said, pairs):
     status, page, _ = said("one step", "--model", pairs)
     assert status == 0
     assert "likeliest tokens after" in page
-    assert "expected at most 19" in said("one", "--model", pairs, "--target", "t" * 20)[2]
-    assert said("one", "--model", pairs, "--second", "two")[2].count("a second text") == 1
+    refused(said("one", "--model", pairs, "--target", "t" * 20), "expected at most 19")
+    refused(said("one", "--model", pairs, "--second", "two"), "a second text")
 
 
 def test_pictures_of_the_walk(said, tmp_path):
@@ -245,9 +192,7 @@ def test_pictures_of_the_walk(said, tmp_path):
     names = sorted(path.name for path in out.iterdir())
     assert (names[0], names[-1]) == ("01-vectors.svg", "04-context.svg")
     assert all(f"{out / name}\n" in output for name in names)
-    status, output, error = said("one step", "--pictures", out, "--format", "svg")
-    assert (status, output) == (1, "")
-    assert "--overwrite" in error
+    refused(said("one step", "--pictures", out, "--format", "svg"), "--overwrite")
 
 
 def of_page(path):
@@ -273,56 +218,21 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
     assert (about["text"], about["start"]) == (SENTENCE, 0)
-    options = ["--variant", "multihead", "--heads", 4, "--dim", 8, "--seed", 3, "--overwrite"]
-    assert said("a cup of tea", *options, "--html", path)[0] == 0
-    about, walks = of_page(path)
-    assert (about["text"], about["start"]) == ("a cup of tea", 4)
-    assert [head.get("heads") for head, _ in walks] == [1, 1, 1, 1, 4, 1, 1]
-    assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
-
-
-def test_a_page_of_two_sentences_and_a_place_of_its_own(said, tmp_path):
-    path = tmp_path / "walk.html"
-    assert said("--variant", "cross", "--html", path)[0] == 0
-    about, _ = of_page(path)
-    assert (about["text"], about["memory"], about["start"]) == (SENTENCE, SECOND, 5)
     refused(said("--html", path), "--overwrite")
-    options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2]
+    options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2, "--seed", 3]
     assert said("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
     about, walks = of_page(path)
     assert (about["text"], about["memory"], about["start"]) == ("a cup of tea", "du thé", 5)
     assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
+    assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
     for place in (tmp_path, tmp_path / "no/a.html"):
         refused(said("tea", "--model", "none/here", "--html", place), str(place.parent))
 
 
-@pytest.mark.parametrize(
-    ("text", "more"), [("so " * 41, []), ("tea", ["--variant", "trainable", "--dim", 200])]
-)
-def test_what_a_page_cannot_compute_in_a_moment_is_in_it(said, tmp_path, text, more):
-    path = tmp_path / "walk.html"
-    assert said(text, *more, "--html", path)[0] == 0
-    about, walks = of_page(path)
-    given = about["start"]
-    assert [one["typed"] for one in about["walks"]].index(False) == given
-    assert walks[given][0]["tokens"] == text.split()
-    assert path.stat().st_size < 5_000_000
-
-
-@pytest.mark.parametrize("kind", ["model", "bert", "pairs"])
-def test_a_page_of_a_model(said, tmp_path, kind, request):
-    run, path = request.getfixturevalue(kind), tmp_path / "walk.html"
-    where = ["--model", run, "--layer", 1, "--device", "cpu"]
+def test_a_page_of_a_model(said, model, tmp_path):
+    path, where = tmp_path / "walk.html", ["--model", model, "--layer", 1]
     assert said("with one step", *where, "--html", path)[0] == 0
-    assert path.stat().st_size < 5_000_000
-    _, [(head, arrays)] = of_page(path)
-    status, output, _ = said("with one step", *where, "--json")
-    assert status == 0
-    expected = json.loads(output)
+    _, [(head, _)] = of_page(path)
+    expected = json.loads(said("with one step", *where, "--json")[1])
     assert head["tokens"] == expected["tokens"]
-    for i, step in enumerate(expected["steps"]):
-        one = head["stages"][i]
-        assert one["name"] == step["name"]
-        if step["whole"] and "rows" not in one and "columns" not in one:
-            shown = torch.tensor(infinite(step["numbers"])).numpy()
-            np.testing.assert_allclose(arrays[f"numbers {i}"], shown, rtol=1e-6, atol=1e-7)
+    assert {step["name"] for step in expected["steps"]} <= {s["name"] for s in head["stages"]}

@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from typed import refused, train
 
-from heedful.models import load_model
 from heedful.text import BPETokenizer, load_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -17,9 +16,6 @@ TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in ran
 GPT2 = ["--context-length", "24", "--width", "24", "--layers", "2", "--heads", "3", "--positions",
         "learned", "--activation", "gelu_tanh", "--norm", "layer", "--no-qk-norm", "--bias",
         "--attention-bias", "--steps", "6", "--batch", "4", "--device", "cpu"]  # fmt: skip
-
-SMALL = ["--steps", "1", "--batch", "1", "--context-length", "8", "--width", "16", "--layers", "1",
-         "--device", "cpu"]  # fmt: skip
 
 
 @pytest.fixture(
@@ -82,27 +78,10 @@ def test_transformers_continues_as_we_do(trained, said, tmp_path):
         assert prompt + sample == tokenizer.decode(expected[0])
 
 
-@pytest.mark.parametrize("settings", [[], ["--activation", "swiglu", "--no-qk-norm"]], ids=str)
-def test_a_run_with_the_settings_of_everyone_opens_in_transformers(settings, said, tmp_path):
-    trained = train(tmp_path, TEXT, *SMALL, *settings, "--vocabulary", "270")
-    assert said("export", trained, "--to", tmp_path / "out")[0] == 0
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids = tokenizer("Bottle 7", return_tensors="pt").input_ids[:, :8]
-    with torch.inference_mode():
-        found = model(ids).logits
-        torch.testing.assert_close(found, load_model(trained)(ids).logits, rtol=1e-5, atol=1e-5)
-
-
-def test_a_directory_that_holds_a_model_is_left_alone(trained, said):
-    before = (trained / "config.json").read_bytes()
-    refused(said("export", trained, "--to", trained), "already holds a model")
-    assert (trained / "config.json").read_bytes() == before
-
-
 def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
     compact = train(tmp_path, TEXT, *GPT2, "--tokenizer", "cl100k_base")
+    refused(said("export", compact, "--to", compact), "already holds a model")
     refused(said("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
     assert not (tmp_path / "out").exists()
     assert said("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0
@@ -110,33 +89,6 @@ def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, mon
         "config.json",
         "model.safetensors",
     }
-
-
-@pytest.mark.parametrize("older", [False, True], ids=["tokenizer.json", "vocab.json"])
-def test_generate_on_a_hugging_face_directory(older, hugging_face, copied, said):
-    _, model, tokenizer = hugging_face
-    if older:
-        in_older_form(copied)
-    prompt = "Bottle 12 of 144: naïve"
-    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
-    expected = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
-    _, output, error = said(
-        "generate", copied, prompt, "--greedy", "--tokens", 24, "--json", "--device", "cpu"
-    )
-    assert error == ""
-    text = prompt + json.loads(output)["samples"][0]
-    assert text == tokenizer.decode(expected[0]).split("<|endoftext|>")[0]
-
-
-def in_older_form(directory):
-    """vocab.json and merges.txt in place of tokenizer.json."""
-    content = json.loads((directory / "tokenizer.json").read_text("utf-8"))
-    (directory / "tokenizer.json").unlink()
-    vocabulary = content["model"]["vocab"]
-    vocabulary |= {token["content"]: token["id"] for token in content["added_tokens"]}
-    (directory / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
-    merges = "\n".join(" ".join(pair) for pair in content["model"]["merges"])
-    (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
 
 
 def test_generation_ends_where_the_document_does(hugging_face, copied, said):
@@ -176,9 +128,7 @@ def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):
 
 def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
     refused(said("generate", tmp_path, "x"), "no file", "config.json")
-    long = "Bottle " * 80
-    out = tmp_path / "pictures"
-    refused(said("plot", copied, long, "--out", out), "tokens", "context of 64")
+    refused(said("plot", copied, "Bottle " * 80), "tokens", "context of 64")
     torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()
     refused(said("generate", copied, "x"), "--allow-pickle")

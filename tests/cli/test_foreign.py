@@ -5,36 +5,17 @@ import sys
 
 import pytest
 import torch
+from llama_tokenizers import of_bytes
 from safetensors.torch import load_file, save_file
 from typed import misused, refused
 
 import heedful
-from heedful.opened import OpenedTransformers
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "the cat sat on the mat, and the cat ran"
-SMALL = {"vocab_size": 300, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
-
-
-def byte_level():
-    """Byte-level BPE that puts <s> first."""
-    library = tokenizers.Tokenizer(tokenizers.models.BPE())
-    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    library.train_from_iterator([TEXT] * 9, trainer)
-    library.post_processor = tokenizers.processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A </s> $B", special_tokens=[("<s>", 0), ("</s>", 1)]
-    )
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=library)
+SMALL = {"vocab_size": 400, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
 
 
 def pieces_of_sentences():
@@ -50,6 +31,10 @@ def pieces_of_sentences():
     library.post_processor = tokenizers.processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
+    return fast(library)
+
+
+def fast(library):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=library)
 
 
@@ -69,7 +54,7 @@ def olmo(tmp_path_factory):
         **SMALL, intermediate_size=32, num_key_value_heads=1, max_position_embeddings=40
     )
     model = transformers.OlmoForCausalLM(config)
-    return saved(model, byte_level(), tmp_path_factory.mktemp("olmo"))
+    return saved(model, fast(of_bytes()), tmp_path_factory.mktemp("olmo"))
 
 
 @pytest.fixture(scope="module")
@@ -86,32 +71,15 @@ def t5(tmp_path_factory):
 def mpnet(tmp_path_factory):
     """A model whose layers tell no door what their axes are."""
     config = transformers.MPNetConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)
-    return saved(transformers.MPNetModel(config), byte_level(), tmp_path_factory.mktemp("mpnet"))
+    return saved(
+        transformers.MPNetModel(config), fast(of_bytes()), tmp_path_factory.mktemp("mpnet")
+    )
 
 
 def eager(directory, family, **inputs):
     model = family.from_pretrained(directory, attn_implementation="eager")
     with torch.no_grad():
         return model(**inputs, output_attentions=True)
-
-
-def test_a_decoder_of_another_family(olmo, said, tmp_path):
-    status, output, error = said("record", olmo, TEXT, "--out", tmp_path / "r")
-    assert (status, error) == (0, "")
-    assert "2 layers, 3 heads each" in output
-    recording = heedful.load(tmp_path / "r")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(olmo)
-    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
-    maps = eager(olmo, transformers.OlmoForCausalLM, input_ids=ids).attentions
-    for call, weights in zip(recording, maps, strict=True):
-        torch.testing.assert_close(call.weights(), weights[0], atol=2e-6, rtol=0)
-    assert recording[0].tokens[0] == "<s>"
-    assert "".join(recording[0].tokens[1:]).replace("·", " ") == TEXT
-    rows = json.loads(said("heads", olmo, TEXT, "--sort", "previous", "--json")[1])
-    wanted = torch.stack([w[0].diagonal(-1, 1, 2).mean(-1) for w in maps]).flatten()
-    assert [row["previous"] for row in rows] == pytest.approx(
-        sorted(wanted.tolist(), reverse=True), abs=1e-5
-    )
 
 
 def followed(map_, ids):
@@ -154,9 +122,7 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     crossing = [row for row in rows if row["attention"] == "cross"]
     assert len(crossing) == 6
     for row in crossing:
-        assert row["previous"] is row["local"] is row["self"] is row["distance"] is None
-        assert row["induction"] is row["duplicate"] is None
-        assert row["kind"] in ("sink", "broad", "-")
+        assert row["previous"] is row["self"] is row["induction"] is None
 
 
 def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
@@ -172,21 +138,14 @@ def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
         torch.testing.assert_close(call.weights(), weights, atol=0, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [["heads"], ["plot", "--layers", "0", "--out", "p.svg"], ["look", "--html", "p.html"]],
-    ids=lambda rest: rest[0],
-)
-def test_other_commands_verify_too(rest, mpnet, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command, *rest = rest
-    status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
-    assert status == 0
-    assert error == f"layout of {1 if command == 'plot' else 2} calls: verified\n"
-    told = {"heads": "proof: proved; layout: verified", "plot": "p.svg", "look": "p.html"}
-    assert told[command] in output
-    if command == "plot":
-        assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
+def test_other_commands_verify_too(mpnet, said, tmp_path):
+    for command, *rest in (["heads"], ["look", "--html", tmp_path / "p.html"],
+                           ["plot", "--layers", "0", "--out", tmp_path / "p.svg"]):  # fmt: skip
+        status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
+        assert (status, "verified" in error) == (0, True)
+        if command == "heads":
+            assert "proof: proved; layout: verified" in output
+    assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
 
 
 def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
@@ -201,15 +160,6 @@ def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
         ["look", mpnet, "a", "--generate"],
     ):
         misused(said(*given, "--verify"), "--verify")
-
-
-def test_a_pair_and_both_ways_of_writing_a_space(olmo, t5):
-    first = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(olmo), olmo)
-    ids = first.tokenizer("the cat", "é\n")["input_ids"]
-    assert first.pieces(ids) == ["<s>", "the", "·cat", "</s>", "Ã", "©", "↵"]
-    second = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(t5), t5)
-    shown = second.pieces(second.tokenizer("the cat")["input_ids"])
-    assert "".join(shown) == "·the·cat</s>"
 
 
 def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
@@ -229,21 +179,7 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
         (bare, TEXT, "transformers cannot open"),
     ]:
         refused(said("heads", directory, text), words)
+    for command in (["generate"], ["explain", "--model"], ["fill"], ["translate"]):
+        refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
     monkeypatch.setitem(sys.modules, "transformers", None)
     refused(said("heads", olmo, TEXT), "pip install 'transformers")
-
-
-@pytest.mark.parametrize("command", [["generate"], ["explain", "--model"], ["fill"], ["translate"]])
-def test_a_command_that_does_not_take_it_says_what_it_takes(command, olmo, said):
-    refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
-
-
-def test_a_model_without_attention(said, tmp_path):
-    model = transformers.MambaModel(
-        transformers.MambaConfig(vocab_size=300, hidden_size=24, num_hidden_layers=1)
-    )
-    directory = saved(model, byte_level(), tmp_path / "mamba")
-    refused(
-        said("record", directory, TEXT, "--out", tmp_path / "r"), "no attention in a MambaModel"
-    )
-    assert not (tmp_path / "r").exists()

@@ -1,38 +1,23 @@
 """`heedful record` and `heedful heads`, as a person types them."""
 
-import io
 import json
+import shutil
 
 import pytest
 import torch
-from rich.console import Console
 from scored import means
-from torch import nn
-from typed import refused, train
+from typed import misused, refused
 
 import heedful
-from heedful.cli.heads import as_data, heads_of
-from heedful.cli.record import _heads, certified
-from heedful.head_kinds import SCORES
-from heedful.pictures import layers
-from heedful.recording import Head, from_attentions
-from heedful.views import progress
-from heedful.views.heads import Row, evidence_table, scores_table
+from heedful.cli.record import certified, heads_in_words
+from heedful.recording import from_attentions
 
-SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
-         "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
 TEXT = "day and night, day and night"
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    text = "night and day, day and night. " * 60
-    return train(tmp_path_factory.mktemp("heads"), text, *SMALL)
-
-
-def test_a_recording_is_written_and_its_heads_are_listed(trained, said, tmp_path):
+def test_a_recording_is_written_and_its_heads_are_listed(night, said, tmp_path):
     out = tmp_path / "r.safetensors"
-    status, output, _ = said("record", trained, TEXT, "--out", out, "--values")
+    status, output, _ = said("record", night, TEXT, "--out", out, "--values")
     assert status == 0
     assert "2 layers, 3 heads each" in output
     assert f"heads {out}" in output
@@ -50,80 +35,67 @@ def test_a_recording_is_written_and_its_heads_are_listed(trained, said, tmp_path
     assert [row["induction"] for row in rows[:3]] == pytest.approx(induction.tolist(), abs=1e-5)
 
 
-def test_heads_of_a_model_sorted(trained, said):
-    status, output, _ = said("heads", trained, TEXT, "--sort", "previous", "--count", "4", "--json")
+def test_heads_of_a_model_sorted(night, said):
+    status, output, _ = said("heads", night, TEXT, "--sort", "previous", "--count", "4", "--json")
     assert status == 0
     scores = [row["previous"] for row in json.loads(output)]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 4
-    status, output, _ = said("heads", trained, TEXT)
+    status, output, _ = said("heads", night, TEXT)
     assert status == 0
     assert [line.split()[0] for line in output.splitlines()[7:9]] == ["chance", "queries"]
     assert output.splitlines()[9:] == ["", "proof: proved; layout: told"]
     assert {"prev", "sink", "induct", "entropy"} <= set(output.split("\n")[0].split())
 
 
-def test_what_is_wrong_is_one_line(trained, said, tmp_path):
+def test_what_is_wrong_is_one_line(night, said, tmp_path):
     for arguments, words in [
-        (["record", trained, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
-        (["heads", trained / "config.json"], "is no recording"),
-        (["heads", trained.parent / "text.txt"], "heedful record"),
-        (["heads", trained / "model.safetensors"], "is no recording"),
+        (["record", night, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
+        (["heads", night / "config.json"], "is no recording"),
+        (["heads", night.parent / "text.txt"], "heedful record"),
+        (["heads", night / "model.safetensors"], "is no recording"),
         (["heads", tmp_path / "nothing", TEXT], "nothing"),
         (["heads", tmp_path / "nothing.safetensors"], "no file"),
         (["heads", "nothing.safetensors", "--json"], "written by recording.save"),
-        (["record", trained, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
-        (["record", trained, TEXT, "--out", tmp_path / "x", "--heads", "1,1"], "each once"),
+        (["record", night, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
+        (["record", night, TEXT, "--out", tmp_path / "x", "--heads", "1,1"], "each once"),
     ]:
         refused(said(*arguments), words)
-    assert said("heads", trained)[0] == 2
-    assert said("record", trained, TEXT, "--out", tmp_path / "x", "--heads", "one")[0] == 2
-    refused(said("record", trained, TEXT, "--out", tmp_path / "x", "--budget", "nan"), "budget=nan")
-    assert not torch.is_inference_mode_enabled()
+    misused(said("heads", night), "--file")
+    misused(said("record", night, TEXT, "--out", tmp_path / "x", "--heads", "one"), "--heads")
+    refused(said("record", night, TEXT, "--out", tmp_path / "x", "--budget", "nan"), "budget=nan")
+    empty = from_attentions([]).save(tmp_path / "empty.safetensors")
+    refused(said("heads", empty), "nothing was recorded in")
+    none = from_attentions([torch.zeros(0, 2, 3, 3)]).save(tmp_path / "none.safetensors")
+    refused(said("heads", none), "no sequence in layer 0")
 
 
-@pytest.fixture
-def unopened(monkeypatch):
-    """A model that fails when it is opened."""
-
-    def fail(*_, **__):
-        raise AssertionError("the model was opened")
-
-    monkeypatch.setattr("heedful.opened.open_model", fail)
-
-
-@pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty"])
-def test_nothing_but_a_recording_is_replaced(there, trained, said, unopened):
-    (trained / "empty").touch()
-    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
-    refused(said("record", trained, TEXT, "--out", trained / there), str(trained / there), "--out")
-    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+@pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty", "no/x",
+                                   "tokenizer.json/x"])  # fmt: skip
+def test_nothing_but_a_recording_is_replaced(there, night, said, tmp_path, monkeypatch):
+    """And that is told before the model is opened."""
+    monkeypatch.setattr("heedful.opened.open_model", lambda *_, **__: pytest.fail("opened"))
+    run = shutil.copytree(night, tmp_path / "run")
+    (run / "empty").touch()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    refused(said("record", run, TEXT, "--out", run / there), str(run / there))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("end", [None, -20])
-def test_a_recording_is_replaced_also_a_cut_one(end, trained, said, tmp_path):
+def test_a_recording_is_replaced_also_a_cut_one(end, night, said, tmp_path):
     path = from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(tmp_path / "r")
     path.write_bytes(path.read_bytes()[:end])
-    status, _, error = said("record", trained, TEXT, "--out", path)
+    status, _, error = said("record", night, TEXT, "--out", path)
     assert (status, error) == (0, "")
     assert len(heedful.load(path)) == 2
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_model_runs(
-    trained, said, tmp_path, unopened
-):
-    (tmp_path / "file").touch()
-    for folder, cause in [("no", f"no directory {tmp_path / 'no'};"), ("file", "a file where")]:
-        out = tmp_path / folder / "x.safetensors"
-        refused(said("record", trained, TEXT, "--out", out), f"cannot write {out}", cause)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_path):
+def test_some_layers_and_heads_keep_the_numbers_of_the_model(night, said, tmp_path):
     out, whole = tmp_path / "some.safetensors", tmp_path / "all.safetensors"
-    assert said("record", trained, TEXT, "--out", whole)[0] == 0
-    chosen = ["--layers", "1", "--heads", "2,0", "--budget", "0"]
-    status, output, _ = said("record", trained, TEXT, "--out", out, *chosen)
+    assert said("record", night, TEXT, "--out", whole)[0] == 0
+    chosen = ["--layers", "1", "--heads", "2,0-0", "--budget", "0"]
+    status, output, _ = said("record", night, TEXT, "--out", out, *chosen)
     assert status == 0
     assert "1 layer, 2 heads each (2, 0)" in output
     rows = json.loads(said("heads", out, "--json")[1])
@@ -136,28 +108,7 @@ def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_
     assert [line.split()[0] for line in lines[1:3]] == ["1.2", "1.0"]
 
 
-def test_layers_and_heads_are_lists_with_runs(trained, said, tmp_path):
-    out = tmp_path / "some.safetensors"
-    chosen = ["--layers", "0-1", "--heads", "2,0-1"]
-    assert said("record", trained, TEXT, "--out", out, *chosen)[0] == 0
-    rows = json.loads(said("heads", out, "--json")[1])
-    assert [(row["layer"], row["head"]) for row in rows] == [
-        (layer, head) for layer in (0, 1) for head in (2, 0, 1)
-    ]
-
-
-def test_what_has_no_heads_is_one_line(said, tmp_path):
-    path = from_attentions([]).save(tmp_path / "empty.safetensors")
-    status, output, error = said("heads", path)
-    assert (status, output) == (1, "")
-    assert "nothing was recorded in" in error
-    path = from_attentions([torch.zeros(0, 2, 3, 3)]).save(tmp_path / "none.safetensors")
-    status, output, error = said("heads", path)
-    assert (status, output) == (1, "")
-    assert "no sequence in layer 0" in error
-
-
-def test_what_cannot_be_compared_is_said(trained, said, tmp_path):
+def test_what_cannot_be_compared_is_said(night, said, tmp_path):
     recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)] * 3)
     assert certified(recording) == "nothing: not compared: only the weights are known"
     with heedful.record(HALF) as half:
@@ -182,7 +133,7 @@ def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_pat
     with heedful.record(HALF) as recording:
         HALF(torch.randn(1, 2, 5, 4))
     recording.save(path)
-    assert _heads(recording) == "2 calls (self) of 1 layer, 2 heads each"
+    assert heads_in_words(recording) == "2 calls (self) of 1 layer, 2 heads each"
     assert recording[0].layer is None
     header, *lines = said("heads", path, "--sort", "entropy", "--count", "1")[1].splitlines()
     assert header.split()[:4] == ["head", "call", "proof", "kind"]
@@ -190,96 +141,6 @@ def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_pat
     assert [row["call"] for row in rows] == [0, 0, 1, 1]
     highest = max(rows, key=lambda row: row["entropy"])
     assert lines[0].split()[:2] == [f"–.{highest['head']}", str(highest["call"])]
-
-
-def test_a_bar_only_on_a_terminal(trained, said, monkeypatch):
-    _, output, error = said("heads", trained, TEXT)
-    assert error == ""
-    assert "reading" not in output
-    shown = Console(file=io.StringIO(), force_terminal=True, width=80)
-    monkeypatch.setattr(progress, "console", lambda stderr: shown)
-    with progress.share_done("reading the maps") as tell:
-        tell(0.5)
-    assert "reading the maps" in shown.file.getvalue()
-
-
-class TwoTexts(nn.Module):
-    """A side that reads and a side that writes, as long texts of both, under any names."""
-
-    __module__ = "transformers.models.none"  # whose models' inputs are known by their names
-
-    def __init__(self, reads, writes):
-        super().__init__()
-        self.embed, self.names = nn.Embedding(9, 12), (reads, writes)
-        self.add_module(reads, nn.TransformerEncoderLayer(12, 3, 16, batch_first=True))
-        self.add_module(writes, nn.TransformerDecoderLayer(12, 3, 16, batch_first=True))
-
-    def post_init(self):
-        """Nothing, as a model of transformers has it."""
-
-    def forward(self, source, target):
-        read, write = (self.get_submodule(name) for name in self.names)
-        return write(self.embed(target), read(self.embed(source)))
-
-
-@pytest.mark.parametrize(
-    ("reads", "writes", "is_sure"),
-    [
-        ("encoder", "decoder", [True, True, False]),
-        ("enc", "decoder", [False] * 3),
-        ("encoder", "dec", [True, False, False]),
-    ],
-)
-def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_sure):
-    source, target = torch.tensor([[1, 2, 1, 2, 3, 1]]), torch.tensor([[4, 5, 6, 6, 7, 5]])
-    with heedful.record(model := TwoTexts(reads, writes).eval()) as recording:
-        model(source, target)
-    rows = [as_data(head) for _, head in heads_of(recording)[::3]]
-    for row, call, ids, sure in zip(rows, recording, (source, target, None), is_sure, strict=True):
-        wanted = None
-        if sure:
-            call.ids = ids[0]
-            wanted = means(call)["duplicate"][0].item()
-        assert row["duplicate"] == (wanted and pytest.approx(wanted))
-        assert (row["induction"] is not None) == sure
-
-
-def shown(width, rows, **options):
-    """The lines of a table of heads on a terminal of this width, and what it leaves out."""
-    table = (evidence_table if options.pop("evidence", False) else scores_table)(
-        rows, options.get("count"), options.get("sort"), width
-    )
-    screen = Console(file=io.StringIO(), width=width)
-    screen.print(table.table)
-    return screen.file.getvalue().splitlines(), table.left_out
-
-
-def wide_rows():
-    """Heads of two passes, two sequences and three kinds of map, every number known."""
-    numbers = dict.fromkeys(("previous", "sink", "self_", "local", "broad", "induction"), 0.5)
-    numbers |= {"duplicate": 0.5, "entropy": 0.5, "distance": 12.34, "kind": "duplicate"}
-    about = {"call": 3, "name": "a", "why": "", "layer": 11, "head": 11, "proof": "proved"}
-    about["layout"] = "told"
-    chance, queries = dict.fromkeys(SCORES, 0.1), dict.fromkeys(SCORES, 1000)
-    made = [
-        Head(**numbers, **about, attention=kind, pass_index=at, chance=chance, queries=queries)
-        for at, kind in enumerate(("causal", "cross"))
-    ]
-    return [Row(sequence, head) for sequence in (0, 1) for head in made]
-
-
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width):
-    rows = wide_rows()
-    for options in ({}, {"sort": "duplicate"}, {"evidence": True}):
-        lines, left_out = shown(width, rows, **options)
-        footer = 0 if "evidence" in options else 2
-        assert len(lines) == 1 + len(rows) + footer
-        assert max(map(len, lines)) <= width
-        assert bool(left_out) == (width == 50) or 50 < width < 120
-        assert "duplicate" in lines[1]
-        if options.get("sort"):
-            assert "dupl" in lines[0].split()
 
 
 def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_path):
@@ -296,6 +157,20 @@ def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_pat
     assert [line.split()[1] for line in lines[:6]] == ["0", "0", "1", "1", "2", "2"]
     assert json.loads(said("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
     refused(said("heads", path, "--sequence", "3"), "sequence 3")
+
+
+@pytest.mark.parametrize("width", [50, 120])
+def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width, night, said, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for options in ([], ["--sort", "duplicate"], ["--evidence"]):
+        table, _, below = said("heads", night, TEXT, *options)[1].partition("\n\n")
+        lines = table.splitlines()
+        assert len(lines) == 1 + 6 + 2 * ("--evidence" not in options)
+        assert max(map(len, lines)) <= width
+        if options[1:]:
+            assert "dupl" in lines[0].split()
+        if not options:
+            assert ("without " in below) == (width == 50)
 
 
 def test_the_evidence_of_each_kind(said, tmp_path):
@@ -315,18 +190,3 @@ def test_the_evidence_of_each_kind(said, tmp_path):
     row = json.loads(said("heads", path, "--json")[1])[0]
     assert row["chance"]["previous"] == pytest.approx(chance, abs=1e-5)
     assert (row["queries"]["previous"], row["chance"]["broad"]) == (11, None)
-
-
-def test_a_picture_says_which_text_of_a_batch_it_shows(said, tmp_path, monkeypatch):
-    notes = []
-    draw = layers.draw
-    monkeypatch.setattr(
-        layers, "draw", lambda *given, **look: notes.append(look["notes"]) or draw(*given, **look)
-    )
-    path = from_attentions([torch.eye(3).expand(2, 2, 3, 3)]).save(tmp_path / "r.safetensors")
-    for sequence in ([], ["--sequence", "1"]):
-        status = said("plot", path, *sequence, "--out", tmp_path / f"{len(sequence)}.svg")[0]
-        assert status == 0
-    assert [of[0] for of in notes] == ["text 0 of 2", "text 1 of 2"]
-    assert all(of[-1] == "proof: unproved; layout: told" for of in notes)
-    refused(said("plot", path, "--sequence", "2", "--out", tmp_path / "p.svg"), "sequence 2")

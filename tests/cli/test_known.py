@@ -7,7 +7,6 @@ import torch
 
 from heedful.pictures import layers
 from heedful.recording import from_attentions, load
-from heedful.recording.drawing import Chosen, scores_picture
 from heedful.recording.proof import Layout
 
 WHY = "its 2 heads may be 2 texts"
@@ -37,14 +36,6 @@ def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
     recording[1].plot()
     guess = ["proof: unproved; layout: guessed", f"warning: guessed layout: {REASON}"]
     assert notes == [[WORDS, WARNING], ["proof: unproved; layout: told"], guess]
-
-
-def test_a_picture_of_scores_too(recording):
-    for layer, layout in ((0, "told"), (1, "guessed")):
-        figure = scores_picture(list(recording), Chosen(layers=layer))
-        words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
-        assert f"layout: {layout}" in words
-        assert (WHY in words) == (layer == 1)
 
 
 def test_notes_that_are_longer_than_the_picture_are_broken(recording):

@@ -1,18 +1,14 @@
 """`heedful heads --segments`, as a person types it."""
 
-import io
 import json
 
 import pytest
 import torch
-from rich.console import Console
 from typed import misused, refused, train
 
 import heedful
-from heedful.cli.segments import SegmentsType, shares_of
+from heedful.cli.segments import segments_of
 from heedful.recording import from_attentions
-from heedful.recording.segment_table import cells, listed
-from heedful.views.segments import shares_table
 
 SMALL = ["--context-length", "64", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--tokenizer", "characters"]  # fmt: skip
@@ -91,33 +87,15 @@ def test_what_is_wrong_is_one_line(trained, kept, said):
 
 
 def test_several_ranges_of_one_name_are_one_segment():
-    given = SegmentsType().convert("frame=0,text=1:3, frame=3:5", None, None)
+    given = segments_of(None, None, "frame=0,text=1:3, frame=3:5")
     assert given.ranges == {"frame": [0, 3, 4], "text": [1, 2]}
-    assert SegmentsType().convert("--- a=b", None, None).mark == "--- a=b"
+    assert segments_of(None, None, "--- a=b").mark == "--- a=b"
 
 
-def test_a_batch_shows_every_sequence_and_progress_is_told(said, tmp_path):
+def test_a_batch_shows_every_sequence(said, tmp_path):
     path = from_attentions([torch.rand(2, 2, 6, 6).softmax(-1)] * 2).save(tmp_path / "r")
     rows = json.loads(said("heads", path, "--segments", "a=0:6", "--json")[1])
     assert [row["sequence"] for row in rows] == [0] * 4 + [1] * 4
     assert said("heads", path, "--segments", "a=0:6")[1].split()[:3] == ["head", "seq", "from"]
     one = ["heads", path, "--segments", "a=0:6", "--sequence", "1", "--json"]
     assert json.loads(said(*one)[1]) == rows[4:]
-    shares = []
-    shares_of(heedful.load(path), {"a": [1]}, None, shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-
-
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_no_line_is_wider_than_the_terminal(width):
-    maps = [torch.rand(1, 2, 9, 9).softmax(-1)] * 11
-    names = ["a_long_name_of_a_segment", "another_of_them", "b", "火车站火车站火车站"]
-    recording = from_attentions(maps)
-    rows = [(0, row) for row in recording.segments({n: [i] for i, n in enumerate(names)})]
-    for evidence in (False, True):
-        screen = Console(file=io.StringIO(), width=width)
-        screen.print(shares_table(rows, evidence, width))
-        lines = screen.file.getvalue().splitlines()
-        made = listed(rows) if evidence else cells(rows)
-        assert len(lines) == 1 + len(made.lines) + len(made.beneath)

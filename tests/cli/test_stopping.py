@@ -22,15 +22,11 @@ def handled():
         signal.signal(number, handler)
 
 
-def trained(here):
-    stops = []
-    return SimpleNamespace(here=here, stop=lambda: stops.append(1)), stops
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_first_stops_after_the_step_and_a_second_one_at_once(size, number, handled):
-    training, stops = trained(Processes(0, size))
+    stops = []
+    training = SimpleNamespace(here=Processes(0, size), stop=lambda: stops.append(1))
     with _stopping(training):
         signal.raise_signal(number)
         assert (stops, handled) == ([1], [])
@@ -41,8 +37,8 @@ def test_the_first_stops_after_the_step_and_a_second_one_at_once(size, number, h
 
 
 def test_after_an_error_all_is_as_before(handled):
-    training, stops = trained(Processes())
+    training = SimpleNamespace(here=Processes(), stop=lambda: None)
     with pytest.raises(ZeroDivisionError), _stopping(training):
         raise ZeroDivisionError
     signal.raise_signal(signal.SIGTERM)
-    assert (stops, handled) == ([], [signal.SIGTERM])
+    assert handled == [signal.SIGTERM]

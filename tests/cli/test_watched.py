@@ -1,10 +1,9 @@
 """A run that is watched, from the command: its lines, picture and page, and what is refused."""
 
 import re
-import shlex
 
 import pytest
-from typed import refused, train
+from typed import misused, refused, train
 
 import heedful
 from heedful.train import read_metrics
@@ -69,41 +68,23 @@ def test_look_opens_every_moment_at_its_step_with_its_losses(watched, said, tmp_
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "said_of_it"),
-    [
-        (["--watch-every", "2"], "watch_every = 2 without a text to watch; expected it with"),
-        (["--watch", ""], "an empty text of --watch"),
-    ],
-)
-def test_watching_nothing_is_refused(options, said_of_it, said, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    refused(said("train", tmp_path / "text.txt", "--out", tmp_path / "run", *options), said_of_it)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_that_was_not_watched_says_how_it_would_be(said, tmp_path):
-    out = train(tmp_path, TEXT, *SIZES, "--steps", "1")
-    said("heads", out, "seven")  # what training printed is no part of it
-    refused(said("plot", out, "--only", "watched"), "was not watched", "heedful train --watch TEXT")
-    going_on = said("train", "--out", out, "--resume", "--watch-every", "2")
-    refused(going_on, "watch_every = 2 without a text to watch")
-    status, _, error = said("plot", out)
-    assert (status, error.count("\n")) == (2, 1)
-    assert "a run trained with --watch" in error
-
-
-def test_pairs_are_not_watched_also_when_the_run_goes_on(said, tmp_path):
+def test_what_cannot_be_watched_is_refused(said, tmp_path):
     (tmp_path / "pairs.tsv").write_text("a b\tb a\n" * 20)
     options = ["--pairs", tmp_path / "pairs.tsv", "--out", tmp_path / "run"]
+    refused(said("train", *options, "--watch-every", "2"), "watch_every = 2", "--watch")
+    refused(said("train", *options, "--watch", ""), "an empty text")
+    refused(said("train", *options, "--watch", "a"), "for an encoder–decoder")
+    misused(said("train", *options, "--watch", "a", "--watch-file", "b"), "--watch")
+    assert not (tmp_path / "run").exists()
     sizes = ["--width", "8", "--layers", "1", "--heads", "2", "--steps", "1", "--validation", "0"]
-    refused(said("train", *options, *sizes, "--watch", "a"), "for an encoder–decoder")
     assert said("train", *options, *sizes)[0] == 0
     refused(said("train", *options[2:], "--resume", "--watch", "a"), "for an encoder–decoder")
 
 
-def test_both_ways_of_naming_the_text_are_too_many(said, tmp_path):
-    status, _, error = said(*shlex.split(f"train --out {tmp_path}/run --watch a --watch-file b"))
-    assert status == 2
-    assert "a text to --watch, or its file to --watch-file, not both" in error
-    assert "--file" not in error
+def test_a_run_that_was_not_watched_says_how_it_would_be(night, said):
+    refused(
+        said("plot", night, "--only", "watched"), "was not watched", "heedful train --watch TEXT"
+    )
+    resumed = said("train", "--out", night, "--resume", "--watch-every", "2")
+    refused(resumed, "watch_every = 2", "--watch")
+    misused(said("plot", night), "--file")

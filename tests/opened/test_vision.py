@@ -10,8 +10,8 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
-from heedful.cli.images import record_image
 from heedful.cli.main import run
+from heedful.cli.reading import recorded
 from heedful.errors import ArgumentError
 from heedful.opened import OpenedVision, PictureWarning
 from heedful.recording import Recording
@@ -178,4 +178,4 @@ def test_an_image_for_a_model_of_words_is_refused_by_its_kind(photo):
 
     words = SimpleNamespace(reads_images=False, model=Electra())
     with pytest.raises(ArgumentError, match=r"^--image for a model of the kind Electra;"):
-        record_image(words, photo, None, False)
+        recorded(words, None, image=photo)

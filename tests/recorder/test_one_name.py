@@ -148,11 +148,13 @@ def test_all_ways_of_asking_give_the_definition(name):
 def test_the_demo_says_the_score_of_its_head():
     map_ = torch.rand(1, H, N, N).tril()
     map_ /= map_.sum(-1, keepdim=True)
-    maps = {(0, head): one.numpy() for head, one in enumerate(map_[0])}
-    look, _ = most_telling(maps)
-    heads = from_attentions([map_]).heads()
-    assert look.share == pytest.approx(max(head.previous for head in heads), abs=1e-6)
-    assert heads[look.head].previous == pytest.approx(look.share, abs=1e-6)
+    recording = from_attentions([map_])
+    (layer, head, _, share), (_, _, _, further) = most_telling(recording)
+    heads = recording.heads()
+    assert (layer, share) == (0, pytest.approx(max(head.previous for head in heads), abs=1e-6))
+    assert heads[head].previous == pytest.approx(share, abs=1e-6)
+    back = [[map_[0, h, n, 1 : n - 1].sum() for n in range(2, N)] for h in range(H)]
+    assert further == pytest.approx(torch.tensor(back).mean(1).max().item(), abs=1e-6)
 
 
 def test_of_a_learned_sink_chance_is_what_is_left():

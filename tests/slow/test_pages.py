@@ -127,14 +127,3 @@ def test_each_target_of_make_that_a_document_names_is_there():
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
         for _, content, _ in blocks(path.read_text("utf-8")):
             assert set(re.findall(r"^(?:PIP_\S+ )?make (\w+)", content, re.MULTILINE)) <= targets
-
-
-def test_a_command_that_trains_is_made_short_and_nothing_else_is():
-    assert shortened(["plot", "runs/a"]) == ["plot", "runs/a"]
-    assert shortened(["train", "--resume"])[-2:] == ["--steps", "4"]
-    assert shortened(["train", "a", "--steps", "2000"])[-2:] == ["--steps", "4"]
-
-
-def test_a_wrong_example_is_seen():
-    with pytest.raises(AssertionError, match="Expected"):
-        examples(">>> 1 + 1\n3\n", {}, "wrong")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.options import Directory
+from heedful.cli.options import directory
 from heedful.cli.suggestion import suggestion
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
 
     from heedful.opened import OpenedGPT
@@ -32,8 +31,8 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.option(
     "--out",
-    type=Directory(),
-    default=Path("runs/demo"),
+    callback=directory,
+    default="runs/demo",
     show_default=True,
     help="The run's directory; a run that is there is replaced.",
 )
@@ -91,9 +90,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
         terminal.show(screen, terminal.describe(plan, prepared, training))
         ended = terminal.train(plan, training, screen)
     if ended.why == "stopped":
-        screen.print("Stopped and saved. Go on with:")
-        line = f"  {suggestion('train', '--out', out, '--resume')}"
-        screen.print(line, soft_wrap=True, markup=False)
+        terminal.show_stopped(ended.step, out, screen)
         return 130
     return 0
 
@@ -146,66 +143,39 @@ def _sample(opened: OpenedGPT, prompt: str, seed: int, screen: Console) -> None:
     screen.print(Text(stream.close()), Text("…\n", style="dim"))
 
 
-class Look(NamedTuple):
-    """A head, and the share of its weight that goes where its name says."""
+def most_telling(recording: Recording) -> list[tuple[int, int, str, float]]:
+    """The head that looks most at the previous token, and the one that looks most further back.
 
-    layer: int
-    head: int
-    where: str
-    share: float
-
-
-def most_telling(weights: dict[tuple[int, int], np.ndarray]) -> list[Look]:
-    """Of all heads, (N, N) each, the one that looks most at the previous token, and the one that
-    looks most at other earlier tokens, the first one aside.
-
-    Shares are means over the queries that have the choice: of the first those after the first
-    token, so that it is the score `previous` of `heedful heads`; of the second those from the third
-    token on.
+    Of each its layer, its number, where it looks, and the share of its weight that goes there: the
+    mean over the queries that have the choice. The first is the score `previous` of `heedful
+    heads`; the second leaves out the first token, on which heads put the weight they do not need.
     """
-    looks = []
-    for where, keys, first in (("the token before", _previous, 1), ("further back", _further, 2)):
-        shares = [
-            Look(*head, where, float((values * keys(values)).sum(-1)[first:].mean()))
-            for head, values in weights.items()
-        ]
-        looks.append(max(shares, key=lambda look: look.share))
-    return looks
+    import torch
 
-
-def _previous(weights: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.eye(len(weights), k=-1)
-
-
-def _further(weights: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    further = np.tri(len(weights), k=-2)
-    further[:, 0] = 0
-    return further
+    maps = torch.stack([call.weights() for call in recording])  # (layers, H, N, N)
+    previous = maps.diagonal(-1, -2, -1).mean(-1)
+    further = maps.tril(-2)[..., 2:, 1:].sum(-1).mean(-1)
+    best = []
+    for where, shares in (("the token before", previous), ("further back", further)):
+        layer, head = divmod(int(shares.argmax()), shares.shape[1])
+        best.append((layer, head, where, float(shares[layer, head])))
+    return best
 
 
 def _heads(recording: Recording, screen: Console) -> None:
     from heedful.views.terminal import heatmap, side_by_side
 
-    weights = {
-        (layer, head): map_.numpy()
-        for layer, call in enumerate(recording)
-        for head, map_ in enumerate(call.weights())
-    }
-    looks = most_telling(weights)
+    looks = most_telling(recording)
     coloured, tokens = screen.color_system is not None, recording[0].tokens or []
-    maps = [heatmap(weights[look.layer, look.head], tokens, coloured) for look in looks]
-    titles = [f"layer {look.layer}, head {look.head}" for look in looks]
+    maps = [
+        heatmap(recording[layer].weights(head=head).numpy(), tokens, coloured)
+        for layer, head, *_ in looks
+    ]
+    titles = [f"layer {layer}, head {head}" for layer, head, *_ in looks]
     screen.print(side_by_side(maps, titles))
     screen.print()
-    for look in looks:
-        screen.print(
-            f"  layer {look.layer}, head {look.head} gives {100 * look.share:.0f} % of its weight "
-            f"to {look.where}"
-        )
+    for title, (*_, where, share) in zip(titles, looks, strict=True):
+        screen.print(f"  {title} gives {100 * share:.0f} % of its weight to {where}")
 
 
 def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.options import check_model, json_option, opening_options
+from heedful.cli.options import check_model, json_option, opening_options, refuse
 from heedful.cli.places import check_picture
 from heedful.errors import ArgumentError
 
@@ -54,13 +53,12 @@ def describe(
     that heedful does not build, the settings and the parameters are shown. Nothing is written but
     the file of --out.
     """
-    if out is None and (block or overwrite):
-        name = "block" if block else "overwrite"
-        raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
-    check_model(model, opening)
+    if out is None:
+        refuse("is for a picture: give its file with --out.", block=block, overwrite=overwrite)
+    directory = check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
-    told, shape = _told(model, opening)
+    told, shape = _told(directory, opening["allow_pickle"])
     if out is not None:
         _draw(model, told, shape, out, block)
     if as_json:
@@ -72,14 +70,13 @@ def describe(
     _show(told, model, out)
 
 
-def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module | None]:
+def _told(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
     """What a model is, and the model without its weights, where it is one of ours."""
     from heedful.models import describe as told_of
-    from heedful.models import describe_files, model_directory, model_shape
+    from heedful.models import describe_files, model_shape
     from heedful.models.huggingface.checkpoints import foreign_name
 
-    directory = model_directory(source, **opening)
-    foreign, allow_pickle = foreign_name(directory), opening["allow_pickle"]
+    foreign = foreign_name(directory)
     if foreign is not None:
         return describe_files(directory, foreign, allow_pickle=allow_pickle), None
     shape = model_shape(directory, allow_pickle=allow_pickle)
@@ -104,7 +101,7 @@ def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, b
 def _show(told: Description, source: Path, out: Path | None) -> None:
     from rich.text import Text
 
-    from heedful.cli.options import program
+    from heedful.cli.suggestion import suggestion
     from heedful.views.description import show
     from heedful.views.terminal import console
 
@@ -113,5 +110,5 @@ def _show(told: Description, source: Path, out: Path | None) -> None:
     if out is not None:
         screen.print(Text(f"\n{out}"), soft_wrap=True)
     elif told.passages:
-        line = f"\nDraw it: {program()} describe {shlex.quote(str(source))} --out model.svg"
+        line = f"\nDraw it: {suggestion('describe', source, '--out', 'model.svg')}"
         screen.print(Text(line, "dim"), soft_wrap=True)

@@ -26,7 +26,6 @@ Examples:
   heedful embed
   heedful embed --analogy king queen dad --picture family.png
   heedful embed words.csv --similar cherry --count 5
-  heedful embed --pair king queen --pair dad mom --picture pairs.png
   heedful embed runs/book --between night day --similar night
 """
 
@@ -58,18 +57,6 @@ class Found(NamedTuple):
 @click.option(
     "--picture", type=click.Path(path_type=Path), help="Draw words on a plane: .png, .svg, .pdf."
 )
-@click.option(
-    "--word", "chosen", multiple=True, metavar="WORD", help="A word of the picture; repeatable."
-)
-@click.option(
-    "--pair",
-    "pairs",
-    nargs=2,
-    multiple=True,
-    metavar="WORD WORD",
-    help="Two words of the picture, with an arrow from the first to the second; repeatable. One "
-    "relation makes parallel arrows.",
-)
 @click.option("--overwrite", is_flag=True, help="Replace a picture that is there.")
 @opening_options("checkpoint", "revision", "allow_pickle")
 @json_option
@@ -81,8 +68,6 @@ def embed(
     keep_given: bool,
     count: int,
     picture: Path | None,
-    chosen: tuple[str, ...],
-    pairs: tuple[tuple[str, str], ...],
     overwrite: bool,
     opening: dict[str, Any],
     as_json: bool,
@@ -94,16 +79,13 @@ def embed(
     of document 001 (Pahwa).
     """
     if not given:
-        refuse({"--keep-given": keep_given}, "goes with --analogy.")
-    if not picture:
-        refuse({"--word": chosen, "--pair": pairs}, "goes with --picture.")
-    else:
+        refuse("goes with --analogy.", keep_given=keep_given)
+    if picture:
         check_picture(picture, overwrite)
     vectors = _vectors(source, opening)
     found = _find(vectors, between, similar, given, keep_given, count)
     if picture:
-        arrows = [(vectors.row(a), vectors.row(b)) for a, b in pairs]
-        _draw(vectors, picture, _drawn(vectors, chosen, arrows, found), arrows, found)
+        _draw(vectors, picture, _drawn(vectors, found), found)
     everything = not (between or found.similar or given or picture)
     if as_json:
         click.echo(json.dumps(_described(vectors, found, picture, everything), ensure_ascii=False))
@@ -164,15 +146,13 @@ def _pointing(vectors: WordVectors, word: str) -> int:
     return row
 
 
-def _drawn(
-    vectors: WordVectors, chosen: tuple[str, ...], pairs: list[tuple[int, int]], found: Found
-) -> list[int]:
-    """The rows of the picture: those asked for, with an analogy whole, or all of a small table."""
-    rows = [*(vectors.row(word) for word in chosen), *(row for pair in pairs for row in pair)]
+def _drawn(vectors: WordVectors, found: Found) -> list[int]:
+    """The rows of the picture: those asked about and the answers, or all of a small table."""
+    rows: list[int] = []
     if found.analogy:
         places, answers = found.analogy
         rows += [*places, *answers.rows.tolist()[:1]]
-    if found.similar and not (chosen or pairs):
+    if found.similar:
         row, answers = found.similar
         rows += [row, *answers.rows.tolist()]
     if found.between:
@@ -182,18 +162,12 @@ def _drawn(
         raise ArgumentError(
             f"a picture of {len(rows):,} words",
             expected=f"up to {DRAWN} of them",
-            remedy="name them: --word night --word day",
+            remedy="ask about some: --similar, --between or --analogy",
         )
     return rows
 
 
-def _draw(
-    vectors: WordVectors,
-    path: Path,
-    rows: list[int],
-    arrows: list[tuple[int, int]],
-    found: Found,
-) -> None:
+def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
     import torch
 
     from heedful.cli.plot import tell_of_fonts
@@ -202,14 +176,15 @@ def _draw(
     from heedful.text.similarity import principal_plane
 
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
-    pairs, title = arrows, None
+    pairs: list[tuple[int, int]] = []
+    title = None
     if found.between:
         (one, other), similarity = found.between
         title = f"{vectors.words[one]} and {vectors.words[other]}: cosine {similarity:.2f}"
     if found.analogy:
         (a, b, c), answers = found.analogy
         best = answers.rows.tolist()[:1]
-        pairs = [*arrows, (a, b), *((c, row) for row in best)]
+        pairs = [(a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
         title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
     figure = space.words(

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.cut import cut_option, cuts_told
-from heedful.cli.options import (
-    check_model,
-    check_place,
-    file_option,
-    json_option,
-    opening_options,
-    read_text,
-    refuse,
-    second_option,
-)
+from heedful.cli.options import check_model, json_option, opening_options, refuse
+from heedful.cli.places import check_page
+from heedful.cli.reading import cut_option, file_option, notices, read_text, second_option
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:  # what brings torch is imported when the work begins
@@ -132,10 +124,13 @@ def explain(
         given.setdefault("memory", SECOND)
     _check_usage(model, cut, given, {**of_model, **opening})
     if html is not None:
-        others = {"--query": query, "--pictures": pictures, "--json": as_json}
-        refuse(others, "does not go with --html, which writes a page.")
-        check_place(html, overwrite)
-    words = _example(text, file, model, html) or read_text(text, file)
+        refuse("does not go with --html.", query=query, pictures=pictures, json=as_json)
+        check_page(html, overwrite)
+    if text is file is model is None and html is not None:
+        from heedful.text.examples import SENTENCE
+
+        text = SENTENCE  # of document 002 (after Raschka); the page computes what is typed into it
+    words = read_text(text, file)
     if model is not None:
         explanation = _of_model(model, words, cut, head, of_model, opening)
     else:
@@ -161,22 +156,14 @@ def _check_usage(
     model: Path | None, cut: bool, given: dict[str, Any], of_model: dict[str, Any]
 ) -> None:
     if model is not None:
-        options = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-        refuse(options, "is for the variants: --model has its own numbers.")
+        refuse("is for the variants: --model has its own numbers.", **given)
         return
     names = (*MODEL_OPTIONS, "revision")
-    refuse({"--cut": cut, **{f"--{name}": of_model.get(name) for name in names}}, "is for --model.")
+    refuse("is for --model.", cut=cut, **{name: of_model.get(name) for name in names})
     if given.get("variant") == "cross" and "memory" not in given:
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
     if given.get("variant") != "cross" and "memory" in given:
         raise click.UsageError("--memory is the second text of --variant cross.")
-
-
-def _example(text: str | None, file: Path | None, model: Path | None, html: Path | None) -> str:
-    """Document 002's sentence (after Raschka), for a page that computes what is typed into it."""
-    from heedful.text.examples import SENTENCE
-
-    return SENTENCE if text is None and file is None and model is None and html else ""
 
 
 def _write_page(
@@ -204,14 +191,14 @@ def _of_model(
 ) -> Explanation:  # fmt: skip
     check_model(directory, opening)
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
-    from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
+    from heedful.opened import CutWarning, OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
 
     opened = open_ours(directory, **opening)
     second, target = options.get("second"), options.get("target")
     where: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
     if target is not None and not isinstance(opened, OpenedSeq2Seq):
         raise click.UsageError(f"--target is for an encoder–decoder; {directory} holds none.")
-    with cuts_told():
+    with notices(CutWarning):
         if isinstance(opened, OpenedSeq2Seq):
             rows = opened.rows(text, second, target=target, cut=cut)
             return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **where)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from heedful.cli.options import check_model, fetching, opening_options
+from heedful.cli.options import check_model, opening_options
 from heedful.errors import SaveError
 
 EXAMPLE = """\b
@@ -46,12 +46,11 @@ def export(
             expected="a directory without one",
             remedy="choose another --to",
         )
-    check_model(run, opening)
-    from heedful.models import equal_of, export_model, load_model, model_directory
+    source = check_model(run, opening)
+    from heedful.models import equal_of, export_model, load_model
     from heedful.opened import check_tokenizer
     from heedful.text import check_exportable, export_tokenizer, load_tokenizer
 
-    source = model_directory(run, **fetching(opening))
     allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
     equal_of(model)  # whatever cannot be is refused before anything is written

@@ -8,15 +8,8 @@ from typing import Any
 
 import click
 
-from heedful.cli.cut import cut_option, cuts_told
-from heedful.cli.options import (
-    check_model,
-    file_option,
-    json_option,
-    opening_options,
-    read_text,
-    second_option,
-)
+from heedful.cli.options import check_model, json_option, opening_options
+from heedful.cli.reading import cut_option, file_option, notices, read_text, second_option
 
 EXAMPLE = """\b
 Examples:
@@ -54,11 +47,11 @@ def fill(
     text = read_text(text, file)
     check_model(model, opening)
     from heedful.fill import fill_texts
-    from heedful.opened import OpenedBert, open_as
+    from heedful.opened import CutWarning, OpenedBert, open_as
     from heedful.views.terminal import console, table
 
     opened = open_as(OpenedBert, model, **opening)
-    with cuts_told():
+    with notices(CutWarning):
         inputs = opened.inputs(text, second, cut=cut)
     texts = [text] if second is None else [text, second]
     gaps, filled = fill_texts(opened.model, opened.tokenizer, texts, inputs, count=count)

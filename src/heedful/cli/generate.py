@@ -12,13 +12,12 @@ from heedful.cli.options import (
     MOST,
     SectionedCommand,
     check_model,
-    file_option,
     given,
     json_option,
     opening_options,
-    read_text,
     settings_of,
 )
+from heedful.cli.reading import file_option, read_text
 from heedful.configuration import LARGEST
 from heedful.models.decoding import Sampling
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from heedful.cli import texts as of_texts
-from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     check_model,
-    check_model_verified,
-    check_no_text,
-    file_option,
-    is_recording,
     json_option,
     opening_options,
+    refuse,
+    sequence_option,
+)
+from heedful.cli.reading import (
+    cut_option,
+    file_option,
+    is_recording,
     read_text,
+    refuse_with_recording,
     second_option,
     verify_option,
 )
@@ -27,12 +29,12 @@ from heedful.cli.segments import (
     Asked,
     Given,
     check_usage,
-    marked_of,
     over_heads_option,
+    recorded_with_segments,
     segments_option,
     show_shares,
 )
-from heedful.cli.sequences import with_progress
+from heedful.cli.sequences import of_each
 from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
@@ -123,11 +125,7 @@ class Sort(click.Choice):
     is_flag=True,
     help="Show what each kind rests on: its score, chance, and the number of queries.",
 )
-@click.option(
-    "--sequence",
-    type=click.IntRange(0),
-    help="Of a batch, this sequence alone, from 0; without it all.",
-)
+@sequence_option
 @segments_option
 @over_heads_option
 @verify_option
@@ -157,33 +155,32 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT, or on all --texts, is then recorded first.
     """
-    of_texts.check_usage(click.get_current_context().params)
     asked = Asked(sort, count, evidence, over_heads, as_json)
     if texts:
+        refuse(
+            "does not go with --texts.", text=text, file=file, second=second, cut=cut,
+            sequence=sequence, segments=segments, verify=verify,
+        )  # fmt: skip
         check_usage(segments, False, sort, over_heads)
         return _over_texts(source, of_texts.Chosen(texts, include, context_length), asked, opening)
+    refuse("is for --texts.", include=include, context_length=context_length)
     is_kept = is_recording(source)
     check_usage(segments, is_kept, sort, over_heads)
-    parts: dict[str, Any] | None = None if segments is None else segments.ranges
+    parts: Any = None if segments is None else segments.ranges
     if is_kept:
-        has_text = text is not None or file is not None or second is not None
-        check_no_text(source, has_text or cut, "heads")
-        check_model_verified(verify)
+        refuse_with_recording(source, text=text, file=file, second=second, cut=cut, verify=verify)
         from heedful.recording import load
 
         recording = load(source)
     else:
         words = read_text(text, file)
         check_model(source, opening)
-        from heedful.cli.record import record_text
         from heedful.opened import open_model
 
-        marked = None if segments is None else marked_of(segments, words, second)
-        if marked is not None:
-            words, second = marked.text, marked.second
         opened = open_model(source, **opening)
-        recording = record_text(opened, words, second, cut, verify=verify)
-        parts = parts if marked is None else marked.tokens(opened, cut=cut)
+        recording, parts = recorded_with_segments(
+            opened, words, second, segments, cut=cut, verify=verify
+        )
     if parts is not None:
         show_shares(recording, parts, sequence, asked)
     else:
@@ -224,7 +221,8 @@ def _show_heads(recording: Recording, source: Path, sequence: int | None, asked:
     from heedful.views.progress import share_done
 
     with share_done("reading the maps") as tell:
-        rows = [Row(at, head) for at, head in heads_of(recording, sequence, tell)]
+        by_text = of_each(recording, sequence, lambda text, tell: text.heads(tell), tell)
+    rows = [Row(at, head) for at, heads in by_text.items() for head in heads]
     if not rows:
         raise RunError(
             f"nothing was recorded in {source}",
@@ -265,25 +263,6 @@ def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)
     proofs.show(proved, screen)
-
-
-def heads_of(
-    recording: Recording,
-    sequence: int | None = None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> list[tuple[int, Head]]:
-    """The heads of every sequence of a batch, or of one, each with the sequence's number.
-
-    `progress` is told of the share that is done, 0 to 1.
-
-    Raises:
-        ArgumentError: no such sequence.
-    """
-    return [
-        (at, head)
-        for at, text, tell in with_progress(recording, sequence, progress)
-        for head in text.heads(tell)
-    ]
 
 
 def as_data(head: Head) -> dict[str, Any]:

@@ -5,28 +5,37 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
-from heedful.cli.cut import cut_option
-from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
-    Numbers,
     check_model,
-    check_model_verified,
-    check_no_text,
-    check_place,
-    file_option,
-    is_recording,
+    heads_option,
+    layers_option,
     opening_options,
-    program,
+    refuse,
+)
+from heedful.cli.places import check_page
+from heedful.cli.reading import (
+    cut_option,
+    file_option,
+    image_option,
+    is_recording,
     read_text,
+    recorded,
+    refuse_with_recording,
     second_option,
+    text_beside,
     verify_option,
 )
-from heedful.cli.segments import Given, check_usage, marked_of, segments_option
+from heedful.cli.segments import Given, check_usage, recorded_with_segments, segments_option
 from heedful.cli.watched import moments_of, was_watched
+
+if TYPE_CHECKING:
+    from heedful.recording import Recording
+    from heedful.views.explorer.texts import Texts
 
 EXAMPLE = """\b
 Examples:
@@ -50,10 +59,6 @@ With --html it is one file that opens anywhere, with no network. It computes any
 and key; where those of all heads do not fit into --limit, the others have pictures and scores.
 Architectures that are not ours need transformers.
 """
-NOTHING = (
-    "Nothing to look at: give a recording, as in `heedful look first.safetensors`, or a model and "
-    'a text, as in `heedful look runs/first "The import statement"`'
-)
 
 
 @click.command(epilog=EXAMPLE)
@@ -62,8 +67,8 @@ NOTHING = (
 @second_option
 @image_option
 @cut_option
-@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
-@click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
+@layers_option
+@heads_option
 @segments_option
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page as one file.")
 @click.option(
@@ -101,239 +106,154 @@ def look(
     Hugging Face format, a hub name) with a TEXT, an --image, or both. A run that was trained with
     --watch needs none: the page then steps through its recordings.
     """
-    if not source:
-        raise click.UsageError(NOTHING)
-    if html is None and (limit is not None or overwrite):
-        raise click.UsageError(f"{'--overwrite' if overwrite else '--limit'} goes with --html.")
-    if html is not None:
-        check_place(html, overwrite)
-    asked = _Asked(source, file, second, image, cut, layers, heads, segments, verify, opening)
-    if generate:
-        alone = {"--html": html, "--second": second, "--cut": cut or None, "--image": image,
-                 "--verify": verify or None}  # fmt: skip
-        _refuse("--generate", alone | {"--segments": segments})
-        _serve(_grown(asked), port, no_browser)
-        return
-    if image is not None:
-        _refuse("--image", {"--segments": segments})
-    shown = _shown(asked)
-    if html is not None:
-        _write(html, shown, limit)
+    is_kept = [is_recording(Path(name)) for name in source]
+    if not source or any(is_kept) > all(is_kept) or (not all(is_kept) and len(source) > 2):
+        raise click.UsageError(
+            "give recordings, which have their texts, as in `heedful look first.safetensors`; or a "
+            'model and one text in quotes, as in `heedful look runs/first "The import statement"`'
+        )
+    text = source[1] if len(source) == 2 and not is_kept[0] else None
+    if html is None:
+        refuse("goes with --html.", limit=limit, overwrite=overwrite)
     else:
-        _serve(shown, port, no_browser)
+        check_page(html, overwrite)
+    reads: dict[str, Any] = {"file": file, "second": second, "image": image, "cut": cut}
+    chosen: dict[str, Any] = {"layers": layers, "heads": heads}
+    if generate:
+        unread = {name: reads[name] for name in ("second", "image", "cut")}
+        refuse(
+            "does not go with --generate.", html=html, verify=verify, segments=segments, **unread
+        )
+        if is_kept[0]:
+            raise click.UsageError("--generate takes one model; a recording has its text.")
+        page = _growing(source[0], text, file, chosen, opening)
+    elif is_kept[0] or (text is None and not any(reads.values()) and was_watched(Path(source[0]))):
+        check_usage(segments, True, None, False)
+        refuse_with_recording(source[0], **reads, verify=verify)
+        page = _kept(source, chosen, segments and segments.ranges)
+    else:
+        if image is not None:
+            refuse("does not go with --image.", segments=segments)
+        words = text_beside(image, text, file, second)
+        opened = _opened(source[0], opening)
+        options = {**chosen, "cut": cut, "verify": verify}
+        marks: Any = None
+        if image is not None:
+            recording = recorded(opened, words, image=image, **options)
+        else:
+            recording, marks = recorded_with_segments(
+                opened, words or "", second, segments, **options
+            )
+        page = _Page(
+            _texts({_name(source[0]): recording}, chosen, marks),
+            model=None if image is not None else opened,  # a text typed in would have no image
+        )
+    if html is not None:
+        _write(html, page, limit)
+    else:
+        _serve(page, port, no_browser)
 
 
-class _Asked(NamedTuple):
-    """What is to be looked at: recordings, or a model with what it reads and how it is opened."""
-
-    source: tuple[str, ...]
-    file: Path | None
-    second: str | None
-    image: Path | None
-    cut: bool
-    layers: list[int] | None
-    heads: list[int] | None
-    segments: Given | None
-    verify: bool
-    opening: dict[str, Any]
-
-    @property
-    def text(self) -> str | None:
-        """The text beside a model."""
-        return self.source[1] if len(self.source) == 2 else None
-
-    @property
-    def has_text(self) -> bool:
-        """Whether something to read was told by an option."""
-        given = (self.file, self.second, self.image)
-        return self.cut or any(one is not None for one in given)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What is recorded of a model, and how."""
-        return {"layers": self.layers, "heads": self.heads, "verify": self.verify}
-
-
-class _Shown(NamedTuple):
+class _Page(NamedTuple):
     """What a page shows; `model` records more texts for it, `generation` continues one.
 
     `title` is what it is called, by default after its texts.
     """
 
-    texts: Any
+    texts: Texts
     model: Any = None
     generation: Any = None
     title: str | None = None
 
 
-def _refuse(option: str, given: dict[str, Any]) -> None:
-    """Refuse what was given beside an option that it does not go with.
-
-    Raises:
-        UsageError: the first of it.
-    """
-    for name, value in given.items():
-        if value is not None:
-            raise click.UsageError(f"{name} does not go with {option}.")
-
-
-def _shown(asked: _Asked) -> _Shown:
-    """Recordings, or what a model does with a text or an image."""
-    are_kept = all(is_recording(Path(each)) for each in asked.source)
-    check_usage(asked.segments, are_kept, None, False)
-    if are_kept:
-        return _loaded(asked)
-    _check_one_model(asked)
-    if len(asked.source) == 1 and not asked.has_text and was_watched(Path(asked.source[0])):
-        return _formed(asked)
-    words = text_beside(asked.image, asked.text, asked.file, asked.second)
-    opened = _opened(asked)
-    if asked.image is not None:
-        return _seen(asked, opened, asked.image, words)
-    return _read(asked, opened, words or "")
-
-
-def _loaded(asked: _Asked) -> _Shown:
-    """Recordings by their names; those of one name by their paths."""
-    check_no_text(Path(asked.source[0]), asked.has_text, "look")
-    check_model_verified(asked.verify)
+def _kept(source: tuple[str, ...], chosen: dict[str, Any], marks: Any) -> _Page:
+    """Recordings by their names, those of one name by their paths; or those of a watched run."""
+    if not is_recording(Path(source[0])):
+        recordings, moments = moments_of(Path(source[0]))
+        texts = _texts(recordings, chosen, marks)
+        texts.moments = moments
+        return _Page(texts, title=_name(source[0]))
     from heedful.recording import load
 
-    names = [Path(each).stem for each in asked.source]
+    names = [Path(each).stem for each in source]
     recordings = {
         each if names.count(name) > 1 else name: load(Path(each))
-        for name, each in zip(names, asked.source, strict=True)
+        for name, each in zip(names, source, strict=True)
     }
-    return _Shown(_texts(asked, recordings, asked.segments and asked.segments.ranges))
+    return _Page(_texts(recordings, chosen, marks))
 
 
-def _formed(asked: _Asked) -> _Shown:
-    """The recordings of a run that was watched, one for each moment."""
-    check_model_verified(asked.verify)
-    recordings, moments = moments_of(Path(asked.source[0]))
-    texts = _texts(asked, recordings, asked.segments and asked.segments.ranges)
-    texts.moments = moments
-    return _Shown(texts, title=_name(asked))
-
-
-def _check_one_model(asked: _Asked) -> None:
-    """Refuse a recording beside what is none, and more than a model and a text.
-
-    Raises:
-        UsageError: what is wrong.
-    """
-    first, *_ = source = asked.source
-    if is_recording(Path(first)):
-        other = next(each for each in source if not is_recording(Path(each)))
-        if Path(other).is_dir():
-            raise click.UsageError(f"{first} and {other}: give recordings, or one model.")
-        check_no_text(Path(first), True, "look")
-    if len(source) > 2:
-        raise click.UsageError(
-            f"{len(source)} arguments: give recordings, or one model with one text in quotes."
-        )
-
-
-def _opened(asked: _Asked) -> Any:
-    """The model."""
-    path, opening = Path(asked.source[0]), asked.opening
-    check_model(path, opening)
-    from heedful.opened import open_model
-
-    return open_model(path, **opening)
-
-
-def _read(asked: _Asked, opened: Any, text: str) -> _Shown:
-    """What a model does with a text, whose segments are those of its marks."""
-    from heedful.cli.record import record_text
-
-    second, segments = asked.second, asked.segments
-    marked = None if segments is None else marked_of(segments, text, second)
-    if marked is not None:
-        text, second = marked.text, marked.second
-    recording = record_text(opened, text, second, asked.cut, **asked.options)
-    marks: Any = segments and segments.ranges
-    if marked is not None:
-        marks = marked.tokens(opened, cut=asked.cut) or marks
-    return _Shown(_texts(asked, {_name(asked): recording}, marks), opened)
-
-
-def _seen(asked: _Asked, opened: Any, image: Path, text: str | None) -> _Shown:
-    """What a model does with an image; texts that are typed into the page would have none."""
-    recording = record_image(opened, image, text, asked.cut, **asked.options)
-    return _Shown(_texts(asked, {_name(asked): recording}))
-
-
-def _grown(asked: _Asked) -> _Shown:
+def _growing(
+    source: str,
+    text: str | None,
+    file: Path | None,
+    chosen: dict[str, Any],
+    opening: dict[str, Any],
+) -> _Page:
     """A model that continues texts in the page; with no text it begins from nothing."""
-    if is_recording(Path(asked.source[0])) or len(asked.source) > 2:
-        raise click.UsageError("--generate takes one model, and a text in quotes where you like.")
-    has_none = asked.text is None and asked.file is None
-    prompt = "" if has_none else read_text(asked.text, asked.file, "prompt")
-    opened, texts = _opened(asked), _texts(asked, {})
+    prompt = "" if text is file is None else read_text(text, file, "prompt")
+    opened, texts = _opened(source, opening), _texts({}, chosen)
     from heedful.views.explorer.generation import Generation
 
-    return _Shown(texts, opened, Generation(opened, texts, asked.source[0], prompt))
+    return _Page(texts, opened, Generation(opened, texts, source, prompt))
 
 
-def _texts(asked: _Asked, recordings: dict[str, Any], marks: Any = None) -> Any:
+def _opened(source: str, opening: dict[str, Any]) -> Any:
+    check_model(Path(source), opening)
+    from heedful.opened import open_model
+
+    return open_model(Path(source), **opening)
+
+
+def _texts(recordings: dict[str, Recording], chosen: dict[str, Any], marks: Any = None) -> Texts:
     from heedful.views.explorer.texts import Texts
 
-    return Texts(recordings, asked.layers, asked.heads, marks)
+    return Texts(recordings, chosen["layers"], chosen["heads"], marks)
 
 
-def _name(asked: _Asked) -> str:
-    return Path(asked.source[0]).name or asked.source[0]
+def _name(source: str) -> str:
+    return Path(source).name or source
 
 
-def _write(path: Path, shown: _Shown, limit: float | None) -> None:
+def _write(path: Path, page: _Page, limit: float | None) -> None:
     from heedful.views.explorer import one_file
     from heedful.views.progress import share_done
 
-    texts = shown.texts
-    title = f"{shown.title or ', '.join(texts.names)} · heedful"
+    texts = page.texts
+    title = f"{page.title or ', '.join(texts.names)} · heedful"
     with share_done("writing the page") as tell:
         size, said = one_file.write(path, texts, title, tell, limit=limit or one_file.LIMIT)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")
     click.echo(said)
 
 
-def _serve(shown: _Shown, port: int, no_browser: bool) -> None:
+def _serve(page: _Page, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.hosting import serve
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it.")
         if not no_browser and not _has_opened(address):
-            click.echo(_by_hand(address))
+            served = urlsplit(address).port
+            click.echo(
+                "No browser was opened: open this address in one. From another machine, first "
+                f"ssh -L {served}:127.0.0.1:{served} HOST; or write one file with --html."
+            )
 
     try:
-        serve(shown.texts, ready, port=port, model=shown.model, generation=shown.generation)
+        serve(page.texts, ready, port=port, model=page.model, generation=page.generation)
     except KeyboardInterrupt:  # as it is meant to end
         click.echo("\nended", err=True)
 
 
 def _has_opened(address: str) -> bool:
-    """Whether a browser with windows could be asked to open the address."""
+    """Whether a browser with windows was opened; one in the terminal would take it over."""
     import webbrowser
 
-    is_far = any(os.environ.get(name) for name in ("SSH_CONNECTION", "SSH_TTY"))
-    has_screen = sys.platform in ("win32", "darwin") or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    )
-    if is_far or not has_screen:  # else a browser in the terminal would take it over
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, screens))
+    if not has_screen or os.environ.get("SSH_CONNECTION"):
         return False
     try:
         return webbrowser.open(address)
     except webbrowser.Error:
         return False
-
-
-def _by_hand(address: str) -> str:
-    """How the page is opened where no browser could be."""
-    if not os.environ.get("SSH_CONNECTION"):
-        return "No browser was found: open this address in one."
-    port = address.partition("127.0.0.1:")[2].partition("/")[0]
-    return (
-        f"From the machine before you: ssh -L {port}:127.0.0.1:{port} HOST, then open this "
-        f"address there; or write one file with {program()} look … --html page.html."
-    )

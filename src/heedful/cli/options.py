@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import shlex
-import shutil
-import sys
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,9 +13,7 @@ from typing import Any
 import click
 
 from heedful.configuration import Configuration, allowed_types, expected_of, part_of
-from heedful.errors import ArgumentError
 
-RECORDING = ".safetensors"  # what the name of a recording ends in
 MOST = 10_000  # more layers, heads or continuations than anybody has
 Decorator = Callable[[Callable], Callable]
 
@@ -101,146 +96,86 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
-def check_model(path: Path, opening: Mapping[str, Any]) -> None:
-    """Refuse a model that is not there, before torch is imported, which takes seconds.
+def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
+    """The directory of a model; one that is not there is refused before torch is imported.
 
     `opening` are the values of `opening_options`.
     """
     from heedful.files.belonging import read_config
     from heedful.models import model_directory
 
-    read_config(model_directory(path, **fetching(opening)))
+    names = ("revision", "allow_pickle")
+    directory = model_directory(path, **{name: opening[name] for name in names if name in opening})
+    read_config(directory)
+    return directory
 
 
-def fetching(opening: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options by which a model is opened that say how its files are fetched."""
-    return {name: opening[name] for name in ("revision", "allow_pickle") if name in opening}
-
-
-def program() -> str:
-    """How the user can call the command again: by name, path, or the Python that runs it."""
-    if shutil.which("heedful"):
-        return "heedful"
-    if os.path.basename(sys.argv[0]) == "heedful":
-        return shlex.quote(os.path.relpath(sys.argv[0]))
-    return f"{shlex.quote(sys.executable)} -m heedful"
-
-
-def refuse(given: Mapping[str, Any], why: str) -> None:
-    """Refuse the first option that was given, of some by their names.
+def refuse(why: str, **given: Any) -> None:
+    """Refuse the first option that was given; `text` is the argument of that name.
 
     Raises:
         UsageError: its name, and why.
     """
     for name, value in given.items():
         if value is not None and value is not False and value != ():
-            raise click.UsageError(f"{name} {why}")
+            option = "a text" if name == "text" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} {why}")
 
 
-def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
-    """A text given as an argument, or with --file (`-` is standard input)."""
-    from heedful.text import FileSource
-
-    if (text is None) == (file is None):
-        raise click.UsageError(f"give the {what} as an argument or with --file, one of the two")
-    if file is not None and file.is_dir():
-        raise ArgumentError(f"the folder {file}", expected="a file, or - for standard input")
-    if file is not None:
-        return "".join(FileSource((str(file),)).pieces())
-    if not text:
-        raise ArgumentError(f"an empty {what}", expected="at least one character")
-    return str(text)
-
-
-def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """A second text as it is; an empty one is refused as the first is."""
-    if text is not None and not text.strip():
-        raise ArgumentError("an empty second text", expected="at least one character")
-    return text
-
-
-def runs(text: str) -> list[range] | None:
-    """The runs of numbers in a list such as 0,2-4; None where it is no such list.
-
-    >>> runs("0,2-4"), runs("4-2")
-    ([range(0, 1), range(2, 5)], None)
-    """
-    found = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            return None
-        found.append(range(int(first), int(last) + 1))
-    return found
-
-
-class Directory(click.Path):
+def directory(ctx: click.Context, option: click.Parameter, name: str) -> Path:
     """A directory to write in; an empty name, which would mean the present one, is refused."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The path."""
-        if value == "":
-            self.fail("an empty name; expected a directory, . for the present one", param, ctx)
-        return super().convert(value, param, ctx)
+    if not name:
+        raise click.BadParameter("an empty name; . is the present directory", ctx, option)
+    return Path(name)
 
 
-class Numbers(click.ParamType):
+def numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
     """Whole numbers and runs of them, with commas between."""
-
-    name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As --help shows it."""
-        return "LIST"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """The numbers."""
-        found = runs(str(value))
-        if found is None or any(len(run) > MOST for run in found):
-            self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
-        return [number for run in found for number in run]
+    if value is None:
+        return None
+    chosen: list[int] = []
+    for part in value.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part)
+        run = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not run:
+            raise click.BadParameter(f"{value!r} is no list such as 0,2 or 0-3.", ctx, option)
+        chosen += run
+    return chosen
 
 
-file_option = click.option(
-    "--file",
-    type=click.Path(path_type=Path),
-    help="Read the text from a file; - is standard input.",
+layers_option = click.option(
+    "--layers", callback=numbers, metavar="LIST", help="Only these layers, from 0: 0,3 or 0-2."
 )
-second_option = click.option(
-    "--second",
-    metavar="TEXT",
-    callback=_not_empty,
-    help="A second text: a BERT reads the two as a pair.",
+heads_option = click.option(
+    "--heads", callback=numbers, metavar="LIST", help="Only these heads, from 0: 1,4 or 0-3."
+)
+sequence_option = click.option(
+    "--sequence",
+    type=click.IntRange(0),
+    help="Of a batch, only this text, from 0 [of heads all; of plot 0].",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-checkpoint_option = click.option(
-    "--checkpoint",
-    type=click.Choice(["best", "last"]),
-    default="best",
-    show_default=True,
-    help="The weights with the lowest validation loss, or the last ones.",
-)
-revision_option = click.option(
-    "--revision", metavar="NAME", help="Of a model on the hub: the branch, tag or commit."
-)
-pickle_option = click.option(
-    "--allow-pickle",
-    is_flag=True,
-    help="Read weights from .bin files where there are no safetensors; tensors only.",
-)
-device_option = click.option(
-    "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
-)
 OPENING = {
-    "checkpoint": checkpoint_option,
-    "revision": revision_option,
-    "allow_pickle": pickle_option,
-    "device": device_option,
-}
+    "checkpoint": click.option(
+        "--checkpoint",
+        type=click.Choice(["best", "last"]),
+        default="best",
+        show_default=True,
+        help="The weights with the lowest validation loss, or the last ones.",
+    ),
+    "revision": click.option(
+        "--revision", metavar="NAME", help="Of a model on the hub: the branch, tag or commit."
+    ),
+    "allow_pickle": click.option(
+        "--allow-pickle",
+        is_flag=True,
+        help="Read weights from .bin files where there are no safetensors; tensors only.",
+    ),
+    "device": click.option(
+        "--device", default="auto", show_default=True,
+        help="Where to compute: auto, cpu, cuda, mps.",
+    ),
+}  # fmt: skip
 
 
 def opening_options(*names: str) -> Decorator:
@@ -261,58 +196,3 @@ def opening_options(*names: str) -> Decorator:
         return command
 
     return add
-
-
-verify_option = click.option(
-    "--verify",
-    is_flag=True,
-    help="Settle what the axes of each call are by probing, in some more passes.",
-)
-
-
-def check_model_verified(verify: bool) -> None:
-    """Refuse --verify of a recording.
-
-    Raises:
-        UsageError: it was given.
-    """
-    if verify:
-        raise click.UsageError(
-            "--verify runs a model again: give one, and a text, or leave it out."
-        )
-
-
-def is_recording(path: Path) -> bool:
-    """Whether a recording is meant: by any file, and by a name that ends so where there is none."""
-    return path.is_file() or (path.suffix == RECORDING and not path.is_dir())
-
-
-def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse, before anything is computed, a place where no file can be written.
-
-    Raises:
-        SaveError: a file that is there, a folder, or none around it.
-    """
-    from heedful.errors import SaveError
-    from heedful.files import check_free
-
-    if path.is_dir():
-        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
-    check_free(path, overwrite)
-    if not path.parent.is_dir():
-        raise SaveError(
-            f"no folder {path.parent}", expected="one that is there", remedy="make it first"
-        )
-
-
-def check_no_text(source: Path, has_text: bool, command: str) -> None:
-    """Refuse a text beside a recording, which has its own.
-
-    Raises:
-        UsageError: it was given.
-    """
-    if has_text:
-        raise click.UsageError(
-            f"{source} is read as a recording, which has its text already: give no other, nor "
-            f"--cut. A text in a file: heedful {command} MODEL --file {source}"
-        )

@@ -1,70 +1,66 @@
-"""Where pictures are written."""
+"""Where files are written: refused before anything is opened, and nothing that is there is lost."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
 
 import click
 
-from heedful.errors import ArgumentError
-from heedful.files import check_free
+from heedful.errors import ArgumentError, SaveError
+from heedful.files import check_free, saving
 
 SUFFIXES = ("png", "svg", "pdf")  # those of `pictures.saving`, which would bring matplotlib
-OTHERS = ("jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "eps", "ps")  # no folder is meant
-EXPECTED = "the name of a picture, which ends in .png, .svg or .pdf"
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a file in a folder that is not there or cannot be written; `SaveError`."""
+    with saving(path), TemporaryFile(dir=path.parent):
+        return
+
+
+def check_page(path: Path, overwrite: bool) -> None:
+    """Refuse a place where no page can be written; `SaveError`."""
+    if path.is_dir():
+        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
+    check_free(path, overwrite)
+    check_folder(path)
 
 
 def check_picture(out: Path, overwrite: bool) -> None:
-    """Refuse, before anything is opened, a name that is no picture's, and a file that is there.
+    """Refuse a name that is no picture's, and a file that is there.
 
     Raises:
         ArgumentError: another suffix, or a folder.
         SaveError: a file that is there.
     """
     if out.suffix[1:].lower() not in SUFFIXES or out.is_dir():
-        raise ArgumentError(f"{out}{', a folder' if out.is_dir() else ''}", expected=EXPECTED)
+        raise ArgumentError(
+            f"{out}{', a folder' if out.is_dir() else ''}",
+            expected="the name of a picture, which ends in .png, .svg or .pdf",
+        )
     check_free(out, overwrite)
 
 
-class Places(NamedTuple):
-    """Where pictures go: a folder and a suffix, or one file."""
-
-    folder: Path
-    suffix: str
-    file: Path | None = None
-
-    def of(self, kind: str) -> Path:
-        """The path of a picture."""
-        return self.file or self.folder / f"{kind}.{self.suffix}"
-
-
-def places_for(
-    source: Path, kinds: tuple[str, ...], suffix: str | None, out: Path | None, overwrite: bool
-) -> Places:
-    """Where the pictures of `heedful plot` go; nothing that is there is lost.
+def picture_paths(
+    source: Path, kinds: tuple[str, ...], out: Path | None, overwrite: bool
+) -> dict[str, Path]:
+    """Where the pictures of `heedful plot` go, by their kinds: into one file, or into a folder.
 
     Raises:
-        ArgumentError: a file where a folder was meant.
+        ArgumentError: a file that is no picture's.
         SaveError: a picture that is there.
     """
-    ending = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
-    if ending in OTHERS:
-        raise click.UsageError(f"--out {out}: pictures are written as {', '.join(SUFFIXES)}.")
-    if out is not None and ending in SUFFIXES:
-        if suffix not in (None, ending) or len(kinds) > 1:
-            raise click.UsageError(
-                f"--out {out} is one {ending} file: name a folder for other formats, or for "
-                "several pictures."
-            )
-        places = Places(out.parent, ending, out)
-    elif out is not None and out.is_file():
-        raise ArgumentError(f"--out {out}, a file", expected=f"a folder, or {EXPECTED}")
-    else:
-        places = Places(out or _own_folder(source), suffix or "png")
-    for kind in kinds:
-        check_free(places.of(kind), overwrite)
-    return places
+    if out is not None and (out.is_file() or (out.suffix and not out.is_dir())):
+        if len(kinds) > 1:
+            raise click.UsageError(f"--out {out} is one file; several pictures need a folder.")
+        check_picture(out, overwrite)
+        return {kinds[0]: out}
+    folder = out or _own_folder(source)
+    paths = {kind: folder / f"{kind}.png" for kind in kinds}
+    for path in paths.values():
+        check_free(path, overwrite)
+    return paths
 
 
 def _own_folder(source: Path) -> Path:

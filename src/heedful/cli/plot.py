@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import sequences
-from heedful.cli.cut import cut_option
 from heedful.cli.options import (
-    Numbers,
     check_model,
-    check_model_verified,
-    check_no_text,
+    heads_option,
+    layers_option,
+    opening_options,
+    refuse,
+    sequence_option,
+)
+from heedful.cli.places import picture_paths
+from heedful.cli.reading import (
+    cut_option,
     file_option,
     is_recording,
-    opening_options,
     read_text,
+    recorded,
+    refuse_with_recording,
     second_option,
     verify_option,
 )
-from heedful.cli.places import SUFFIXES, places_for
 from heedful.cli.watched import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
@@ -60,8 +65,8 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
 @file_option
 @second_option
 @cut_option
-@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
-@click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
+@layers_option
+@heads_option
 @click.option(
     "--attention",
     type=click.Choice(["encoder", "decoder", "cross"]),
@@ -74,11 +79,7 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
     help="Of a recording of several passes, only this one, from 0; "
     "default: a generation as one, or all.",
 )
-@click.option(
-    "--sequence",
-    type=click.IntRange(0),
-    help="Of a recording of a batch, this sequence, from 0 [0].",
-)
+@sequence_option
 @click.option(
     "--part",
     type=click.IntRange(0),
@@ -118,16 +119,10 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
     help="Numbers in the cells [up to 10 tokens, where they fit].",
 )
 @click.option(
-    "--format",
-    "suffix",
-    type=click.Choice(SUFFIXES),
-    help="What --out ends in, else png. In svg and pdf text is text.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="A file that ends in .png, .svg or .pdf, or a folder "
-    "[RUN/pictures; of what is no run, pictures].",
+    help="A file that ends in .png, .svg or .pdf, or a folder for PNGs "
+    "[RUN/pictures; of what is no run, pictures]. In svg and pdf text is text.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace pictures that are there.")
 @verify_option
@@ -150,7 +145,6 @@ def plot(
     highest: float | None,
     size: float | None,
     values: bool | None,
-    suffix: str | None,
     out: Path | None,
     overwrite: bool,
     verify: bool,
@@ -165,29 +159,32 @@ def plot(
     A run that was trained with --watch needs no TEXT: then the scores of its heads are drawn over
     the steps, under the loss.
     """
+    reads: dict[str, Any] = {"text": text, "file": file, "second": second}
     has_recording = is_recording(source)
-    is_bare = not has_recording and all(one is None for one in (text, file, second))
-    own = "watched" if is_bare and was_watched(source) else "heads"
+    is_bare = all(value is None for value in reads.values())
+    own = "watched" if is_bare and not has_recording and was_watched(source) else "heads"
     kinds = tuple(dict.fromkeys(only)) or (own,)
-    _check_text(source, kinds, has_recording, text, file, second, cut)
-    if has_recording or not {*kinds} & {*OF_TEXT}:
-        check_model_verified(verify)
+    of_text = {*kinds} & {*OF_TEXT}
     if has_recording:
+        refuse_with_recording(source, **reads, cut=cut, verify=verify)
+        if len(of_text) < len(kinds):
+            raise click.UsageError("a recording has no positions, loss and steps: name its model.")
         from heedful.recording import load
 
         recording = load(source)  # what is none is told before what is in the way
     else:
+        if not of_text:
+            refuse("is not read for positions, loss and watched.", **reads, cut=cut, verify=verify)
+        words = read_text(text, file) if of_text else ""
         check_model(source, opening)
-    places = places_for(source, kinds, suffix, out, overwrite)
+    paths = picture_paths(source, kinds, out, overwrite)
     figures: dict[str, Any] = {}
-    if set(OF_TEXT) & {*kinds}:
+    if of_text:
         if not has_recording:
-            from heedful.cli.record import record_text
             from heedful.opened import open_model
 
-            recorded = {"layers": layers, "heads": heads, "verify": verify}
-            model, words = open_model(source, **opening), read_text(text, file)
-            recording = record_text(model, words, second, cut, **recorded)
+            wanted: dict[str, Any] = {"layers": layers, "heads": heads, "verify": verify}
+            recording = recorded(open_model(source, **opening), words, second, cut=cut, **wanted)
         calls = sequences.part_of(recording, sequence or 0, part)
         chosen = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
@@ -207,36 +204,9 @@ def plot(
     from heedful.pictures.saving import save
 
     for kind, figure in figures.items():
-        click.echo(save(figure, places.of(kind)))
+        click.echo(save(figure, paths[kind]))
     if "loss" in kinds:
-        _draw_loss(source, places.of("loss"))
-
-
-def _check_text(
-    source: Path,
-    kinds: tuple[str, ...],
-    has_recording: bool,
-    text: str | None,
-    file: Path | None,
-    second: str | None,
-    cut: bool,
-) -> None:
-    """Refuse a text that is missing, or that nothing reads."""
-    given = cut or any(one is not None for one in (text, file, second))
-    if has_recording:
-        check_no_text(source, given, "plot")
-        if not {*kinds} <= {*OF_TEXT}:
-            raise click.UsageError(
-                "a recording has no positions, no loss and no steps: name its model."
-            )
-    elif {*kinds} & {*OF_TEXT}:
-        if (text is None) == (file is None):
-            raise click.UsageError(
-                "Give the text as an argument or with --file, one of the two; "
-                "--only positions and --only loss need none, nor does a run trained with --watch."
-            )
-    elif given:
-        raise click.UsageError("No text is read for positions, loss and watched: leave it out.")
+        _draw_loss(source, paths["loss"])
 
 
 def _of_text(

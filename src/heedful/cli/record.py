@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
-from warnings import catch_warnings, simplefilter
 
 import click
 
-from heedful.cli.cut import cut_option
-from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
-    Numbers,
     check_model,
-    file_option,
+    heads_option,
     json_option,
+    layers_option,
     opening_options,
-    program,
+)
+from heedful.cli.places import check_folder
+from heedful.cli.reading import (
+    cut_option,
+    file_option,
+    image_option,
+    recorded,
     second_option,
+    text_beside,
     verify_option,
 )
+from heedful.cli.suggestion import suggestion
+from heedful.files import check_replaceable
 
 if TYPE_CHECKING:
-    from heedful.opened import Opened
     from heedful.recording import Recording
 
 EXAMPLE = """\b
@@ -54,8 +58,8 @@ Architectures that are not ours need the transformers library: pip install 'tran
     required=True,
     help="The file to write; a recording that is there is replaced, and nothing else.",
 )
-@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
-@click.option("--heads", type=Numbers(), help="Only these heads of each layer: 3,1 or 0-3.")
+@layers_option
+@heads_option
 @click.option("--values", is_flag=True, help="Keep the values too.")
 @click.option(
     "--budget",
@@ -90,19 +94,17 @@ def record(
     the heads of the file, and `heedful.load` opens it in Python.
     """
     words = text_beside(image, text, file, second)
-    _check_place(out)
+    check_folder(out)
+    check_replaceable(out, "recording")
     check_model(model, opening)
     from heedful.cli import proofs
     from heedful.opened import open_model
     from heedful.views.terminal import console, facts
 
     opened = open_model(model, **opening)
-    options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget),
-               "verify": verify}  # fmt: skip
-    if image is not None:
-        recording = record_image(opened, image, words, cut, **options)
-    else:
-        recording = record_text(opened, words or "", second, cut, **options)
+    options: dict[str, Any] = {"layers": layers, "heads": heads, "values": values}
+    options["budget"] = None if budget is None else budget * 1e9
+    recording = recorded(opened, words, second, image, cut=cut, verify=verify, **options)
     recording.save(out)
     if as_json:
         about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
@@ -111,28 +113,7 @@ def record(
     screen = console()
     screen.print(facts(_about(recording, out)))
     proofs.show_reasons(recording, screen)
-    screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
-
-
-def _check_place(out: Path) -> None:
-    """Refuse, before the model runs, a place that cannot be written or where something is lost.
-
-    Raises:
-        SaveError: no folder that can be written, or something there that is no recording.
-    """
-    from heedful.files import check_replaceable, saving
-
-    with saving(out):
-        check_replaceable(out, "recording")
-        with TemporaryFile(dir=out.parent):
-            return
-
-
-def _bytes(gigabytes: float | None) -> float | None:
-    """Whole bytes; what is no number is for `record` to refuse."""
-    if gigabytes is None or not math.isfinite(gigabytes):
-        return gigabytes
-    return round(gigabytes * 1e9)
+    screen.print(f"\nNext: {suggestion('heads', out)}", style="dim", soft_wrap=True)
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
@@ -141,7 +122,7 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
 
     known = proofs.calls_of(recording)
     return [
-        ("recorded", _heads(recording)),
+        ("recorded", heads_in_words(recording)),
         ("tokens", _tokens(recording)),
         ("proof", counted(call.proof for call in known)),
         ("layout", counted(call.layout for call in known)),
@@ -158,7 +139,7 @@ def _tokens(recording: Recording) -> str:
     return f"{read:,} read, {written:,} written"
 
 
-def _heads(recording: Recording) -> str:
+def heads_in_words(recording: Recording) -> str:
     """How many calls there are, of which kinds and layers, and their heads."""
     from heedful.recording.proof import counted
     from heedful.views.terminal import many
@@ -189,19 +170,3 @@ def certified(recording: Recording) -> str:
 
 def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 10**5 else f"{size / 1e3:,.0f} kB"
-
-
-def record_text(
-    opened: Opened, text: str, second: str | None = None, cut: bool = False, **options: Any
-) -> Recording:
-    """As `opened.record`, told in a terminal: how far it is, what is cut, and what is missed."""
-    from heedful.cli.cut import cuts_told
-    from heedful.cli.proofs import show_missed
-    from heedful.views.progress import share_done
-
-    with share_done("recording") as tell, catch_warnings():
-        simplefilter("ignore", UserWarning)  # what is missed is told below
-        with cuts_told():
-            recording = opened.record(text, second, cut=cut, progress=tell, **options)
-    show_missed(recording, options.get("verify", False))
-    return recording

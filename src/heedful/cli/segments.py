@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.sequences import with_progress
+from heedful.cli.options import refuse
+from heedful.cli.reading import recorded
+from heedful.cli.sequences import of_each
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from heedful.opened import Marked
+    from heedful.opened import Opened
     from heedful.recording import Recording, Segments, SegmentShare
 
 Ranges = dict[str, list[int] | slice]
@@ -31,52 +32,38 @@ class Given(NamedTuple):
     ranges: Ranges
 
 
-class SegmentsType(click.ParamType):
-    """A mark, or ranges of tokens."""
-
-    name = "segments"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As --help shows it."""
-        return "MARK|NAME=A:B,…"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Given:
-        """What was told."""
-        found = [RANGE.fullmatch(part.strip()) for part in str(value).split(",")]
-        if not all(found):
-            if re.search(r"\w=\d", str(value)):
-                example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
-                self.fail(f"{value!r} is no list such as {example}.", param, ctx)
-            return Given(str(value), {})
-        ranges: dict[str, Any] = {}
-        for one in found:
-            name, first, colon, last = one.groups()  # type: ignore[union-attr]
-            if not (first or colon):
-                self.fail(f"{value!r}: {name} has no tokens.", param, ctx)
-            ranges.setdefault(name, []).append(_tokens(first, colon, last))
-        return Given(None, {name: _together(own) for name, own in ranges.items()})
-
-
-def _tokens(first: str, colon: str, last: str) -> range | slice:
-    """The tokens of 0:40, of 7, or of 40: to the end."""
-    if colon and not last:
-        return slice(int(first or 0), None)
-    start = int(first or 0)
-    return range(start, int(last) if colon else start + 1)
+def segments_of(ctx: click.Context, option: click.Parameter, value: str | None) -> Given | None:
+    """A mark, or ranges of tokens; `BadParameter` for what looks like ranges and is none."""
+    if value is None:
+        return None
+    parts = [RANGE.fullmatch(part.strip()) for part in value.split(",")]
+    ranges: dict[str, list[range | slice]] = {}
+    for part in parts if all(parts) else ():
+        name, first, colon, last = part.groups()  # type: ignore[union-attr]
+        start = int(first or 0)
+        run = range(start, int(last) if colon and last else start + 1)
+        ranges.setdefault(name, []).append(slice(start, None) if colon and not last else run)
+        if not (first or colon):
+            raise click.BadParameter(f"{value!r}: {name} has no tokens.", ctx, option)
+    if not all(parts) and re.search(r"\w=\d", value):
+        example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
+        raise click.BadParameter(f"{value!r} is no list such as {example}.", ctx, option)
+    tokens = {name: _together(of) for name, of in ranges.items()}
+    return Given(None if tokens else value, tokens)
 
 
 def _together(parts: list[range | slice]) -> list[int] | slice:
-    """Several ranges of one name as one segment."""
-    first, *others = parts
-    if isinstance(first, slice) and not others:
-        return first
-    ranges = [part for part in parts if isinstance(part, range)]
-    if len(ranges) < len(parts):
+    """Several ranges of one name as one segment; one that goes on to the end stands alone."""
+    if isinstance(parts[0], slice) and len(parts) == 1:
+        return parts[0]
+    if not all(isinstance(part, range) for part in parts):
         raise click.UsageError("A segment of several ranges needs the end of each.")
-    return [token for part in ranges for token in part]
+    return [token for part in parts for token in part]  # type: ignore[union-attr]
 
 
-segments_option = click.option("--segments", type=SegmentsType(), help=" ".join(HELP.split()))
+segments_option = click.option(
+    "--segments", callback=segments_of, metavar="MARK|NAME=A:B,…", help=" ".join(HELP.split())
+)
 over_heads_option = click.option(
     "--over-heads", is_flag=True, help="With --segments: the mean over the heads of each layer."
 )
@@ -102,8 +89,7 @@ def check_usage(
         ArgumentError: a mark for a recording, whose text is read already.
     """
     if given is None:
-        if over_heads:
-            raise click.UsageError("--over-heads is for --segments.")
+        refuse("is for --segments.", over_heads=over_heads)
         if sort is not None and ":" in sort:
             raise click.UsageError(f"--sort {sort} is for --segments.")
     elif sort is not None and ":" not in sort:
@@ -116,11 +102,24 @@ def check_usage(
         )
 
 
-def marked_of(given: Given, text: str, second: str | None) -> Marked | None:
-    """The text as the model is to read it, where it is marked."""
+def recorded_with_segments(
+    opened: Opened,
+    text: str,
+    second: str | None,
+    segments: Given | None,
+    *,
+    cut: bool,
+    **options: Any,
+) -> tuple[Recording, Any]:
+    """The recording of a text without the lines that mark it, and the tokens of its segments."""
     from heedful.opened import Marked
 
-    return None if given.mark is None else Marked.of(text, given.mark, second)
+    if segments is None or segments.mark is None:
+        recording = recorded(opened, text, second, cut=cut, **options)
+        return recording, segments and segments.ranges
+    marked = Marked.of(text, segments.mark, second)
+    recording = recorded(opened, marked.text, marked.second, cut=cut, **options)
+    return recording, marked.tokens(opened, cut=cut)
 
 
 def show_shares(recording: Recording, segments: Any, sequence: int | None, asked: Asked) -> None:
@@ -131,7 +130,9 @@ def show_shares(recording: Recording, segments: Any, sequence: int | None, asked
     from heedful.views.terminal import console
 
     with share_done("reading the maps") as tell:
-        found = shares_of(recording, segments, sequence, tell)
+        found = of_each(
+            recording, sequence, lambda text, tell: text.segments(segments, progress=tell), tell
+        )
     if asked.over_heads:
         found = {at: one.over_heads() for at, one in found.items()}
     rows = sorted_rows(found, asked.sort, asked.count)
@@ -143,19 +144,6 @@ def show_shares(recording: Recording, segments: Any, sequence: int | None, asked
     for line in dict.fromkeys(line for one in found.values() for line in one.notes):
         screen.print(line, style="dim", highlight=False)
     proofs.show(recording, screen)
-
-
-def shares_of(
-    recording: Recording,
-    segments: Any,
-    sequence: int | None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> dict[int, Segments]:
-    """The shares of every sequence of a batch, or of one, by the sequence's number."""
-    return {
-        at: text.segments(segments, progress=tell)
-        for at, text, tell in with_progress(recording, sequence, progress)
-    }
 
 
 class Row(NamedTuple):
@@ -172,18 +160,17 @@ def sorted_rows(found: dict[int, Segments], sort: str | None, count: int | None)
         ArgumentError: no such pair.
     """
     heads: dict[tuple, list[Row]] = {}
-    for at, rows in found.items():
-        for row in rows:
-            key = (at, row.call, row.name, row.pass_index, row.head)
-            heads.setdefault(key, []).append(Row(at, row))
+    for at, shares in found.items():
+        for share in shares:
+            key = (at, share.call, share.name, share.pass_index, share.head)
+            heads.setdefault(key, []).append(Row(at, share))
     groups = list(heads.values())
     if sort is not None:
-        pairs = dict.fromkeys(_pair(row) for group in groups for row in group)
-        if sort not in pairs:
-            raise ArgumentError(f"--sort {sort}", expected=f"one of {', '.join(pairs)}")
-        reader = next(row.share.from_ for group in groups for row in group if _pair(row) == sort)
+        readers = {_pair(row): row.share.from_ for group in groups for row in group}
+        if sort not in readers:
+            raise ArgumentError(f"--sort {sort}", expected=f"one of {', '.join(readers)}")
         groups.sort(key=lambda group: _height(group, sort), reverse=True)
-        groups = [[row for row in group if row.share.from_ == reader] for group in groups]
+        groups = [[row for row in group if row.share.from_ == readers[sort]] for group in groups]
     return [row for group in [group for group in groups if group][:count] for row in group]
 
 

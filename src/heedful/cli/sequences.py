@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedful.recording import Recording, Sequence
+
+
+Result = TypeVar("Result")
 
 
 def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
@@ -24,17 +27,18 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
     return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
 
 
-def with_progress(
-    recording: Recording, sequence: int | None, progress: Callable[[float], None]
-) -> Iterator[tuple[int, Sequence, Callable[[float], None]]]:
-    """As `chosen`, each with what is to be told of its own progress, from 0 to 1."""
+def of_each(
+    recording: Recording,
+    sequence: int | None,
+    compute: Callable[[Sequence, Callable[[float], None]], Result],
+    progress: Callable[[float], None],
+) -> dict[int, Result]:
+    """What is computed of each sequence, by its number; `compute` gets it and its own progress."""
     wanted = chosen(recording, sequence)
-    for done, (at, text) in enumerate(wanted):
-
-        def tell(share: float, done: int = done) -> None:
-            progress((done + share) / len(wanted))
-
-        yield at, text, tell
+    return {
+        at: compute(text, lambda share, done=done: progress((done + share) / len(wanted)))  # type: ignore[misc]
+        for done, (at, text) in enumerate(wanted)
+    }
 
 
 def part_of(recording: Recording, sequence: int, part: int) -> Sequence:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
-from heedful.cli.options import program
-
 LONGEST = 60  # characters of a text that is suggested
-JOINERS = "\u200c\u200d"  # not printable alone, but parts of Persian words and of emoji
+
+
+def program() -> str:
+    """How the user can call the command again: by name, path, or the Python that runs it."""
+    if shutil.which("heedful"):
+        return "heedful"
+    if os.path.basename(sys.argv[0]) == "heedful":
+        return shlex.quote(os.path.relpath(sys.argv[0]))
+    return f"{shlex.quote(sys.executable)} -m heedful"
 
 
 def suggestion(command: str, *arguments: str | Path, text: str | None = None) -> str:
@@ -35,17 +44,13 @@ def quoted(text: str) -> str:
     return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
 
 
-def shortened(text: str, most: int = LONGEST) -> str:
-    """The beginning of a text in one line: whole words where they fit, nothing unprintable.
+def beginning(text: str, most: int = LONGEST) -> str:
+    """The beginning of a text: whole words where they fit.
 
-    >>> shortened("to be,\\nor not to be", most=12), shortened("Donaudampfschiff", most=5)
+    >>> beginning("to be, or not to be", most=12), beginning("Donaudampfschiff", most=5)
     ('to be, or', 'Donau')
     """
-    line = " ".join("".join(char if _is_seen(char) else " " for char in text).split())
-    if len(line) <= most:
-        return line
-    return line[: most + 1].rpartition(" ")[0] or line[:most]
-
-
-def _is_seen(char: str) -> bool:
-    return char.isprintable() or char in JOINERS
+    most = min(most, LONGEST)
+    if len(text) <= most:
+        return text
+    return text[: most + 1].rpartition(" ")[0] or text[:most]

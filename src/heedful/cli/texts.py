@@ -7,11 +7,10 @@ import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from warnings import catch_warnings, simplefilter
 
 import click
 
-from heedful.cli.options import refuse
+from heedful.cli.reading import notices
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
@@ -37,20 +36,6 @@ context_option = click.option(
 )
 
 
-OTHERS = ("file", "second", "cut", "sequence", "segments", "verify")
-ONLY = ("include", "context_length")
-
-
-def check_usage(parameters: dict[str, Any]) -> None:
-    """Refuse options that do not go together, before anything is opened."""
-    names = OTHERS if parameters["texts"] else ONLY
-    given = {f"--{name.replace('_', '-')}": parameters[name] for name in names}
-    if parameters["texts"]:
-        refuse({"a text": parameters["text"], **given}, "does not go with --texts.")
-    else:
-        refuse(given, "is for --texts.")
-
-
 class Chosen(NamedTuple):
     """Which texts, and in contexts of how many tokens."""
 
@@ -64,10 +49,10 @@ class Chosen(NamedTuple):
         Raises:
             TextError: a name is missing, or a folder has no such file.
         """
-        from heedful.cli.training import left_out_told
         from heedful.text import text_files
+        from heedful.text.sources import LeftOutWarning
 
-        with left_out_told():
+        with notices(LeftOutWarning):
             text_files(self.texts, self.include or "*")
 
     def over(self, opened: Opened, here: Processes) -> OverTexts[HeadTotals]:
@@ -78,8 +63,7 @@ class Chosen(NamedTuple):
 
         if not here.is_alone:  # torchrun ends the others so: as they unwind, the bar goes
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        with share_done("recording", here.is_first) as tell, catch_warnings():
-            simplefilter("ignore", UserWarning)  # what is left out is told beside
+        with share_done("recording", here.is_first) as tell, notices():  # losses are told below
             together = over_texts(
                 opened, self.texts, HeadTotals, include=self.include or "*",
                 context_length=self.context_length, processes=here, progress=tell,

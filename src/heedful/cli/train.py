@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.idle_settings import (
-    OF_GPT,
-    is_other,
-    refuse_foreign,
-    refuse_idle,
-    refuse_idle_training,
-)
-from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
+from heedful.cli.idle_settings import OF_GPT, refuse_foreign, refuse_idle
+from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
+from heedful.cli.reading import notices, read_text
 from heedful.cli.suggestion import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
-from heedful.train.settings import (
-    TRAINED,
-    Recipe,
-    TextSettings,
-    TrainSettings,
-    read_toml,
-)
+from heedful.train.settings import TRAINED, Recipe, TextSettings, TrainSettings, read_toml
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +49,7 @@ Examples:
 
 @click.command(cls=SectionedCommand, epilog=EXAMPLE)
 @click.argument("files", nargs=-1)
-@click.option("--out", type=Directory(), required=True, help="The run's directory.")
+@click.option("--out", required=True, callback=directory, help="The run's directory.")
 @click.option(
     "--pairs",
     metavar="FILE.tsv",
@@ -81,7 +70,7 @@ Examples:
     type=click.Path(path_type=Path),
     help="A TOML file with settings under [text], [model] and [train].",
 )
-@click.option("--include", default="*", show_default=True, help="Which files of a folder.")
+@click.option("--include", help="Which files of a folder. [*]")
 @click.option(
     "--watch-file", type=click.Path(path_type=Path), help="Read the text of --watch from a file."
 )
@@ -92,15 +81,13 @@ Examples:
 @settings_of("Model, of a BERT", BERT.model, leave_out=OF_GPT | set(TRAINED) | {"padding"})
 @settings_of("Model, with --pairs", PAIRS.model, leave_out=OF_GPT)
 @settings_of("Training", QUICK.train)
-@click.pass_context
 def train(
-    ctx: click.Context,
     files: tuple[str, ...],
     out: Path,
     pairs: str | None,
     preset_name: str | None,
     config: Path | None,
-    include: str,
+    include: str | None,
     watch_file: Path | None,
     resume: bool,
     overwrite: bool,
@@ -114,10 +101,11 @@ def train(
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
-    if pairs is not None and (files or _is_typed(ctx, "include")):
+    if pairs is not None and (files or include is not None):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
-    if watch_file is not None and options["watch"] is not None:
-        raise click.UsageError("give a text to --watch, or its file to --watch-file, not both.")
+    if watch_file is not None:
+        refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
+    from heedful.text.sources import LeftOutWarning
     from heedful.torchrun import launch, started
     from heedful.train.place import has_something, is_of_launch, owning
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
@@ -131,12 +119,11 @@ def train(
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
-        changes = _together([read_toml(config) if config else {}, _changes(options)])
+        changes = _together(read_toml(config) if config else {}, _changes(options))
         if resume and has_plan(out):
-            asked = {"preset": preset_name or "", "include": include}
-            asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
+            named = {"preset": preset_name, "include": include}
             with terminal.saved_if_unheard(out), owning(out) as found:
-                plan = _continued(read_plan(out), changes, files, asked, pairs)
+                plan = _continued(read_plan(out), changes, files, named, pairs)
                 check_shared_out(plan.recipe.train, here.size)
                 for sentence in [*found, *_of_text(plan)]:
                     click.echo(sentence)
@@ -150,16 +137,16 @@ def train(
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
         preset_name, start = _start(pairs, preset_name)
-        refuse_foreign(changes.get("model", {}), start)
+        refuse_foreign(changes, start)
         recipe = start.changed(changes)
-        refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
-        refuse_idle_training(changes.get("train", {}), recipe)
+        refuse_idle(changes, recipe)
         check_shared_out(recipe.train, here.size)
         if not overwrite:
             check_free(out)
-        about: dict[str, Any] = {"include": include, "preset": preset_name, "processes": here.size}
-        with terminal.left_out_told():
-            plan = new_plan(out, files, recipe, **about)._replace(launch=launch())
+        about: dict[str, Any] = {"preset": preset_name, "processes": here.size}
+        with notices(LeftOutWarning):
+            plan = new_plan(out, files, recipe, include=include or "*", **about)
+        plan = plan._replace(launch=launch())
         with terminal.saved_if_unheard(out), owning(out):
             if overwrite and has_something(out):
                 click.echo(f"The run in {out} stays until the first checkpoint of this one.")
@@ -189,11 +176,6 @@ def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
             expected=f"one of {_names(pairs is not None)}",
         )
     return name, start
-
-
-def _is_typed(ctx: click.Context, name: str) -> bool:
-    parameter = {"preset": "preset_name"}.get(name, name)
-    return ctx.get_parameter_source(parameter) != click.core.ParameterSource.DEFAULT
 
 
 def run(make: str, plan: Plan, here: Processes, resume: bool = False) -> int:
@@ -266,7 +248,7 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _together(changes: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def _together(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """All changes at once, later ones over earlier: half of them may not make a model."""
     together: dict[str, dict[str, Any]] = {}
     for change in changes:
@@ -279,15 +261,17 @@ def _continued(
     plan: Plan,
     changes: dict[str, dict[str, Any]],
     files: tuple[str, ...],
-    asked: dict[str, str],
+    named: dict[str, str | None],
     pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
     from heedful.train.plan import absolute, check_installed, check_watched
 
-    refuse_foreign(changes.get("model", {}), plan.recipe)
+    refuse_foreign(changes, plan.recipe)
     different = [
-        f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
+        f"{name} = {value!r}"
+        for name, value in named.items()
+        if value not in (None, getattr(plan, name))
     ]
     for section in Recipe._fields:
         begun, settings = getattr(plan.recipe, section), changes.get(section, {})
@@ -295,7 +279,7 @@ def _continued(
         different += [
             f"{name} = {value!r}"
             for name, value in settings.items()
-            if name in kept and is_other(begun, name, value)
+            if name in kept and value != begun.to_dict()[name]
         ]
     sources = tuple(map(absolute, files))
     has_others = (sources or pairs is not None) and sources != plan.sources
@@ -309,7 +293,7 @@ def _continued(
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
-    refuse_idle_training(changes.get("train", {}), recipe)
+    refuse_idle(changes, recipe)
     check_watched(recipe)
     check_installed(recipe)
     return plan._replace(recipe=recipe)
@@ -321,9 +305,7 @@ def _say_end(
     out, progress = plan.directory, training.progress
     screen.print()
     if ended.why == "stopped":
-        screen.print(f"Stopped and saved at step {ended.step:,}. Go on with:")
-        line = f"  {suggestion('train', '--out', out, '--resume')}"
-        screen.print(line, style="bold", soft_wrap=True, markup=False)
+        terminal.show_stopped(ended.step, out, screen)
         return
     if ended.why == "early":
         screen.print(f"Stopped early: no lower validation loss for {progress.waited} validations.")

@@ -5,24 +5,21 @@ from __future__ import annotations
 import errno
 import re
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from heedful.cli.suggestion import shortened, suggestion
-from heedful.errors import HeedfulError, TextError
+from heedful.cli.reading import notices
+from heedful.cli.suggestion import beginning, suggestion
+from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
     from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-    from heedful.text import Tokenizer
     from heedful.train import Ended, Plan, Prepared, Training
     from heedful.views.curve import Losses
 
@@ -34,8 +31,6 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
     """Tokenize the plan's text by `begin`, `replace` or `prepare_run`, with a bar in a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    from heedful.text.sources import LeftOutWarning
-
     bar = Progress(
         TextColumn("[dim]tokenizing[/]"),
         BarColumn(bar_width=28),
@@ -44,32 +39,9 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftOutWarning)  # told of when the run was planned
+    with bar, notices():  # files that are left out were named when the run was planned
         task = bar.add_task("", total=None)
         return make(plan, lambda done, total: bar.update(task, completed=done, total=total))
-
-
-@contextmanager
-def left_out_told() -> Iterator[None]:
-    """Files of a folder that are left out are told of in a line on standard error."""
-    from heedful.text.sources import LeftOutWarning
-
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always", LeftOutWarning)
-        yield
-    for warning in found:
-        click.echo(warning.message, err=True)
-
-
-def _fewer(plan: Plan, prepared: Prepared) -> str:
-    """Why a trained vocabulary is smaller than what was asked for."""
-    from heedful.text import BPETokenizer, WordPieceTokenizer
-
-    asked = plan.recipe.text.vocabulary
-    learned = prepared.tokenizer.kind in (BPETokenizer.kind, WordPieceTokenizer.kind)
-    fewer = learned and prepared.tokenizer.size < asked
-    return f", as many as the text has pairs for (of {asked:,})" if fewer else ""
 
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
@@ -90,7 +62,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         (
             "pairs" if plan.recipe.on_pairs else "tokens",
             f"{len(tokens.train):,} to train on, {len(tokens.validation):,} to validate on; "
-            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary{_fewer(plan, prepared)}",
+            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary",
         ),
         (
             "model",
@@ -211,21 +183,19 @@ def saved_if_unheard(directory: Path) -> Iterator[None]:
         from heedful.train.checkpoint import saved_step
 
         step = saved_step(directory)
+        saved = "nothing was trained yet" if step is None else f"saved at step {step:,}"
         raise HeedfulError(
             f"standard output cannot be written ({error.strerror})",
             cause="a reader, such as `head`, that has ended; a full disk, or a closed terminal",
-            remedy="nothing was trained yet: begin with "
-            f"{suggestion('train', '--out', directory, '--resume')}"
-            if step is None
-            else f"the run was saved at step {step:,}: go on with "
-            f"{suggestion('train', '--out', directory, '--resume')}",
+            remedy=f"{saved}: go on with {suggestion('train', '--out', directory, '--resume')}",
         ) from error
 
 
 def to_try(prepared: Prepared) -> tuple[str, str]:
     """The command that shows what a model has learned, and a text for it that it has not seen.
 
-    The text is from the part kept for validation; for a BERT a word of it is hidden.
+    The text is from the part kept for validation, empty where that has no word; for a BERT a word
+    of it is hidden.
     """
     from heedful.models import BertConfig
     from heedful.text import PairFile
@@ -235,50 +205,24 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
         text = tokenizer.decode(source[:-1])
-        return "translate", shortened(text if _has_spaces(tokenizer) else _unbroken(text))
+        return "translate", beginning(text) if text.isprintable() else ""
     kept = tokens.validation if len(tokens.validation) else tokens.train
     text = tokenizer.decode(kept[:LOOKED_AT])
     if not isinstance(config, BertConfig):
-        return "generate", shortened(_part(tokenizer, text, 4, config.context_length))
-    words = shortened(_part(tokenizer, text, 9, config.context_length - FRAME)).split()
+        return "generate", _phrase(text, 4, config.context_length)
+    words = _phrase(text, 9, config.context_length - FRAME).split()
     whole = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
     hidden = whole[len(whole) // 2] if whole else len(words) // 2
     gap = tokenizer.decode([tokenizer.special["mask"]])
-    return "fill", " ".join([*words[:hidden], gap, *words[hidden + 1 :]])
+    return "fill", " ".join([*words[:hidden], gap, *words[hidden + 1 :]]) if words else ""
 
 
-def _part(tokenizer: Tokenizer, text: str, words: int, tokens: int) -> str:
-    """Some words of a text, shorter where they would be more than so many tokens.
-
-    The beginning of a sentence or a line where there is one of plain words, else what comes. Where
-    the tokenizer has no space that could join them, it is one word.
-    """
-    run = rf"[^\W\d_]+(?: [^\W\d_]+){{{words - 1}}}(?!\w)"
-    found = re.search(rf"(?:(?<=[.!?] )|(?<=\n)){run}", text) or re.search(rf"(?<=\s){run}", text)
-    split = text.split()  # the first may be the end of a word
-    part = found[0] if found else " ".join(split[1 : words + 1] or split)
-    part = part if _has_spaces(tokenizer) else _unbroken(text)
-    while len(part) > 1 and len(tokenizer.encode(part)) > tokens:
-        part = part.rpartition(" ")[0] or part[: len(part) // 2]
-    return part
-
-
-def _has_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether it takes a space; one of characters does only where its text had some."""
-    try:
-        tokenizer.encode(" ")
-    except TextError:
-        return False
-    return True
-
-
-def _unbroken(text: str) -> str:
-    """A part of a text without space or anything unprintable in it.
-
-    The second part if there are several, as the first may be the end of one.
-    """
-    parts = shortened(text, len(text)).split()
-    return next(iter(parts[1:] or parts), "")
+def _phrase(text: str, words: int, longest: int) -> str:
+    """Up to so many plain words that follow one another, of a sentence's beginning where one is."""
+    run = rf"[^\W\d_]+(?: [^\W\d_]+){{0,{words - 1}}}"
+    places = (rf"(?:(?<=[.!?] )|(?<=\n)){run}", rf"(?<=\s){run}", run)
+    phrases = next(filter(None, (re.findall(place, text) for place in places)), [])
+    return beginning(max(phrases, key=lambda phrase: phrase.count(" "), default=""), longest)
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:
@@ -287,6 +231,13 @@ def show(console: Console, pairs: list[tuple[str, str]]) -> None:
 
     console.print(facts(pairs))
     console.print()
+
+
+def show_stopped(step: int, out: Path, console: Console) -> None:
+    """Print how a run that was stopped goes on."""
+    console.print(f"Stopped and saved at step {step:,}. Go on with:")
+    line = f"  {suggestion('train', '--out', out, '--resume')}"
+    console.print(line, style="bold", soft_wrap=True, markup=False)
 
 
 def draw_losses(directory: Path, path: Path) -> Path | None:

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     SectionedCommand,
     check_model,
-    file_option,
     given,
     json_option,
     opening_options,
-    read_text,
     settings_of,
 )
+from heedful.cli.reading import cut_option, file_option, notices, read_text
 from heedful.errors import TextError
 from heedful.models.decoding import Search
 
@@ -62,11 +60,11 @@ def translate(
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
     check_model(run, opening)
-    from heedful.opened import OpenedSeq2Seq, open_as
+    from heedful.opened import CutWarning, OpenedSeq2Seq, open_as
     from heedful.translate import translate as translations
 
     opened = open_as(OpenedSeq2Seq, run, **opening)
-    with cuts_told():
+    with notices(CutWarning):
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
         batch = sources[start : start + BATCH]
