@@ -273,7 +273,7 @@ def _grown(asked: _Asked) -> _Shown:
     opened, texts = _opened(asked), _texts(asked, {})
     from heedful.views.explorer.generation import Generation
 
-    return _Shown(texts, opened, Generation(opened, texts, asked.source[0], prompt))
+    return _Shown(texts, opened, Generation(opened, texts, prompt))
 
 
 def _texts(asked: _Asked, recordings: dict[str, Any], marks: Any = None) -> Any:

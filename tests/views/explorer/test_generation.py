@@ -1,7 +1,5 @@
 """A text that grows while a page looks at it: its maps are exact, its words those of `generate`."""
 
-import json
-import shlex
 from pathlib import Path
 
 import every_kind
@@ -29,7 +27,7 @@ class Session:
 
     def __init__(self, opened, prompt="a head "):
         self.texts = Texts({})
-        self.generation = Generation(opened, self.texts, "runs/letters", prompt)
+        self.generation = Generation(opened, self.texts, prompt)
         self.answers = Answers(self.texts)
 
     def do(self, deed, steps=None, **words):
@@ -247,26 +245,3 @@ def test_words_that_do_not_fit_change_nothing(deed, words):
             session.generation.do(deed, no_words)
     assert session.told["tokens"] == 7
     assert not session.told["runs"]
-
-
-def test_the_command_that_is_told_gives_the_text_again(tmp_path, capsys):
-    from safetensors.torch import save_file
-
-    from heedful.cli.main import run
-    from heedful.models import parameters_of, write_description
-
-    opened = letters()
-    LETTERS.save(tmp_path)
-    write_description(tmp_path, opened.model.config)
-    save_file(parameters_of(opened.model), tmp_path / "model.safetensors")
-    generation = Generation(heedful.open(tmp_path, device="cpu"), Texts({}), str(tmp_path), "a ")
-    generation.do("begin", {"prompt": "a head ", **WISHES, "seed": None})
-    generation.work()
-    chosen = json.loads(json.dumps(unpacked(generation.rivals(9))[0]["ids"][0]))
-    for deed, words in (("stop", {}), ("choose", {"at": 9, "token": chosen, "tokens": 5})):
-        generation.do(deed, words)
-        generation.work()
-        command = shlex.split(unpacked(generation.told())[0]["command"])
-        assert command[:3] == ["heedful", "generate", str(tmp_path)]
-        assert run([*command[1:], "--device", "cpu"]) == 0
-        assert capsys.readouterr().out == LETTERS.decode(generation._text.ids) + "\n"

@@ -18,8 +18,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
 from heedful.views.explorer import one_file
 from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.inputs_in_file import Inputs
-from heedful.views.explorer.masks_in_file import mask_as_data
+from heedful.views.explorer.inputs_in_file import Inputs, mask_as_data
 from heedful.views.explorer.overview import Pictured
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
@@ -152,7 +151,7 @@ def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
     texts = Texts({"a": recording})
     parts, _, _ = written(tmp_path / "a.html", {"a": recording})
     head, arrays = parts["call 0.0.1"]
-    true, numbers = unpacked(Answers(texts).scores((0, 0, 1)))
+    true, numbers = unpacked(Answers(texts).ask("scores", {"call": "0.0.1"}))
     assert head["kinds"] == true["kinds"]
     for name, of in numbers.items():
         np.testing.assert_array_equal(arrays[name], of)

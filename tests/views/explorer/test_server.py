@@ -312,7 +312,7 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
     def made(texts):
         config = GPTConfig(**every_kind.SHAPE, heads=3)
         opened = OpenedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
-        return Generation(opened, texts, "letters", "a head")
+        return Generation(opened, texts, "a head")
 
     with running(generation=made) as (explorer, port):
         ours = Browser(explorer, port)

@@ -7,7 +7,7 @@ from raised import RAISED
 
 from heedful.errors import RunError
 from heedful.views.explorer import turns as of_turns
-from heedful.views.explorer.caught import FaultError
+from heedful.views.explorer.background import FaultError
 from heedful.views.explorer.turns import RefusedError, Turns
 
 

@@ -10,12 +10,41 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from heedful.views.explorer.caught import FaultError, as_ours, caught
+from heedful.errors import HeedfulError, RunError
 
 MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
+
+
+class FaultError(RunError):
+    """What a job raised that is none of heedful's errors, in one line."""
+
+
+@contextmanager
+def caught(tell: Callable[[HeedfulError], Any]) -> Iterator[None]:
+    """Tell what a job in a thread of ours raises; nothing it raises ends the thread.
+
+    A library in Rust, as tokenizers is, panics with a `BaseException` that is no `Exception`, and
+    `StopIteration` never arrives through an event loop: all but our own becomes a `FaultError`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        tell(as_ours(error))
+
+
+def as_ours(error: BaseException) -> HeedfulError:
+    """An error as one of heedful's.
+
+    >>> as_ours(KeyError("a"))
+    FaultError("KeyError: 'a'")
+    """
+    if isinstance(error, HeedfulError):
+        return error
+    return FaultError(": ".join(filter(None, (type(error).__name__, str(error)))))
 
 
 class Job(ABC):

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.caught import FaultError
+from heedful.views.explorer.background import FaultError
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import MOST, Guard
 from heedful.views.explorer.page_files import PAGE, served
