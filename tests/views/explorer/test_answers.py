@@ -291,7 +291,6 @@ WRONG = [
     ("segments", {"keys": "0-4;5"}),
     ("segments", {"keys": "0-99"}),
     ("segments", {"keys": ";".join(["0-4"] * 61)}),
-    ("segments", {"keys": "0-4", "stop": "yes"}),
     ("small", {"call": "0.0"}),
     ("small", {"call": "0.0.9"}),
     ("small", {"call": "0.9.0"}),

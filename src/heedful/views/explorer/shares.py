@@ -7,7 +7,6 @@ a share is a mean over whole segments. The numbers are those of `recording.segme
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,11 +56,6 @@ class Shares(Job):
                 yield
             self._of.append(own)
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """What is said of the numbers."""
-        return {"word": "exact", "sinks": self.call.causes.sinks is not None}
-
     def arrays(self) -> dict[str, Tensor]:
         """share, chance (H, A, B), learned and queries (H, A), keys (B,); once it is whole."""
         found = [one.result() for one in self._of]
@@ -79,7 +73,7 @@ class SharesOf:
         self._answers: dict[tuple, bytes] = {}
 
     def ask(self, asked: Asked) -> bytes:
-        """The shares of a call, or how far they are; with `stop` they are not wanted any more.
+        """The shares of a call, or how far they are.
 
         `keys` are the marks, as 0-40,50-60;60-80; `queries` those of another text. What is in no
         segment comes last, if there is any.
@@ -90,10 +84,6 @@ class SharesOf:
         keys = asked.marks("keys", M)
         queries = asked.marks("queries", N) if call.crosses else None
         key = (where, repr(keys), repr(queries))
-        if asked.choice("stop", "", "1"):
-            if key in self._jobs:
-                self._background.forget(self._jobs.pop(key))
-            return packed({"word": "stopped"})
         if key not in self._answers:
             if key not in self._jobs:
                 self._jobs[key] = shares(call, keys, queries)
@@ -101,7 +91,8 @@ class SharesOf:
             self._background.show(job)
             if not job.is_whole:
                 return packed({"word": "not computed yet", **job.said})
-            self._answers[key] = packed(job.about, **job.arrays())
+            about = {"word": "exact", "sinks": call.causes.sinks is not None}
+            self._answers[key] = packed(about, **job.arrays())
             del self._jobs[key]
             if len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]

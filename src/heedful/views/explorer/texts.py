@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import Tensor
-
 from heedful.errors import ArgumentError
 from heedful.recording import Call, Recording
 from heedful.recording.head_types import Even
@@ -155,12 +153,6 @@ class Texts:
         """One call as its heads are scored, and what its text's calls share; errors as `call`."""
         of = self._text(recording, text, tokens)
         return of.scored[_place("call", call, len(of.calls))], of.even
-
-    def marked(
-        self, recording: int, text: int, tokens: int | None = None
-    ) -> dict[bool, dict[str, Tensor]]:
-        """The segments that are marked at first, of what is read and of what is written."""
-        return self._text(recording, text, tokens).marks
 
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
         return self._recording(recording).text(text, tokens)

@@ -148,9 +148,6 @@ export function Token({ tokens, where, axis, at }) {
     : html`<span>${at}</span>`;
 }
 
-/** Whether a call is of a text that may grow. @param {string} call */
-export const isGrowing = (call) => call.split(".").length === 4;
-
 /** A call, however many tokens its text has. @param {string} call */
 export const textOf = (call) => call.split(".").slice(0, 3).join(".");
 

@@ -51,9 +51,6 @@ function Beside({ state }) {
   return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, panned and zoomed with the first" onClick=${toggle}>Beside</button>`;
 }
 
-/** Copy a text, where a page may. @param {string} text */
-const copied = async (text) => navigator.clipboard.writeText(text);
-
 /** How the map is drawn. @param {{state: State}} given */
 function Looks({ state }) {
   return html`<div class="looks">
@@ -82,30 +79,21 @@ function Save({ state, source, host, painters, growing, close }) {
   const does = (/** @type {"png" | "svg" | "csv"} */ kind) =>
     telling(() => saved(kind, state, source, painters()));
   const { shown } = growing;
-  const command = shown?.command;
-  const copyCommand = telling(async () => {
-    await copied(command).catch(() => {
-      throw new Error(command); // where it may not be copied, it is at least told
-    });
-    state.notice.value = "The command that gives this text again is copied.";
+  const copy = telling(async () => {
+    await new Promise((soon) => setTimeout(soon, 250)); // the address has what was changed last
+    const link = host.address.link();
+    try {
+      await navigator.clipboard.writeText(link);
+      state.notice.value = "The link to this view is copied.";
+    } catch {
+      state.notice.value = link;
+    }
   });
-  const copy = () => {
-    close();
-    const told = () => (state.notice.value = "The link to this view is copied.");
-    setTimeout(
-      () =>
-        copied(host.address.link()).then(told, () => {
-          state.notice.value = host.address.link();
-        }),
-      250,
-    ); // the address has what was changed last
-  };
   return html`<div class="actions">
     <button onClick=${does("png")}><b>PNG</b> the map as it is shown</button>
     <button onClick=${does("svg")}><b>SVG</b> the same, its names as text</button>
     <button onClick=${does("csv")}><b>CSV</b> the weights in view</button>
     ${shown ? html`<button onClick=${telling(() => recorded(state, source))}><b>Recording</b> of this text, for heedful.load</button>` : null}
-    ${command ? html`<button title=${command} onClick=${copyCommand}><b>Command</b> copy what gives this text again</button>` : null}
     ${host.address?.link ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
   </div>`;
 }

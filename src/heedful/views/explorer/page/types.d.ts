@@ -73,8 +73,6 @@ export interface Grown {
   /** Whether the model's context has no room for a token more. */
   full: boolean;
   seed: number | null;
-  /** What gives it again. */
-  command: string;
   /** Of the tokens that were added. */
   chances: Float32Array;
 }

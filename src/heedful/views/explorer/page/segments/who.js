@@ -139,14 +139,12 @@ function Choosing({ state, source }) {
   </div>`;
 }
 
-/** How far the numbers are, and a way to stop. @param {{shares: Shares}} given */
+/** How far the numbers are. @param {{shares: Shares}} given */
 function Doing({ shares }) {
   const done = shares.done.value;
   if (done >= 1) return null;
-  const isStopped = shares.stopped.value;
-  return html`<p class="doing late"><span role="status">${isStopped ? "stopped at" : "computing,"} ${Math.floor(done * 100)} %</span>
-    <progress max="1" value=${done} aria-label="How much is computed"></progress>
-    <button type="button" onClick=${() => (isStopped ? shares.go() : shares.stop())}>${isStopped ? "Go on" : "Stop"}</button></p>`;
+  return html`<p class="doing late"><span role="status">computing, ${Math.floor(done * 100)} %</span>
+    <progress max="1" value=${done} aria-label="How much is computed"></progress></p>`;
 }
 
 /** How much each segment reads of each, of a head or of the mean. @param {any} given */

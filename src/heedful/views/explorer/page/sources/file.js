@@ -144,7 +144,7 @@ class File {
   }
 
   segments(call, words, signal) {
-    return words.stop ? { word: "stopped" } : sharesOf(this, call, words, signal);
+    return sharesOf(this, call, words, signal);
   }
 
   small(call) {
