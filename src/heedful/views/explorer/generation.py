@@ -94,8 +94,13 @@ class Generation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a page needs to offer it: the model's name, and what is wished by default."""
-        return {"model": self._opened.directory.name, "wishes": Wishes().to_dict()}
+        """What a page needs to offer it: the model's name, and what can be wished, with defaults."""
+        sentences = {wish.name: wish.metadata["sentence"] for wish in dataclasses.fields(Wishes)}
+        first = {name: sentences[name] for name in ("tokens", "temperature")}
+        return {
+            "model": self._opened.directory.name, "wishes": Wishes().to_dict(),
+            "says": first | sentences,
+        }  # fmt: skip
 
     def do(self, deed: str, words: Any) -> bytes:
         """A deed of `DEEDS` with what a page gave, and what is known then.

@@ -94,20 +94,8 @@ function parts(state, source) {
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const {
-    tokens,
-    heads,
-    growing,
-    tour,
-    scale,
-    shares,
-    first,
-    second,
-    painters,
-    cell,
-    row,
-    column,
-  } = made;
+  const { tokens, heads, growing, tour, scale, shares, first, second, painters } = made;
+  const { cell, row, column } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {

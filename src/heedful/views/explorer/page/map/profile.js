@@ -1,6 +1,7 @@
 // The row or the column of the chosen cell as a curve over the whole text, and the text around it.
 import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { prepared } from "../lists.js";
 import { Word } from "../terms.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./place.js";
@@ -102,14 +103,9 @@ function Around({ tokens, where, axis, data, known, at, go }) {
 /** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {Painter | null} painter */
 function draw(canvas, data, mark, shown, painter) {
   if (!canvas) return;
-  const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  const context = canvas.getContext("2d");
-  if (!data || !width || !context) return;
-  const look = getComputedStyle(canvas);
-  context.scale(ratio, ratio);
+  const { context, ink } = prepared(canvas, width, height);
+  if (!data || !width) return;
   const best = peaks(data, Math.max(1, Math.floor(width)));
   const most = best.reduce((most, i) => Math.max(most, data[i] || 0), 1e-12);
   const wide = width / best.length;
@@ -123,13 +119,13 @@ function draw(canvas, data, mark, shown, painter) {
     const isShown =
       place === shown ||
       (i < best.length - 1 && shown >= place && shown < best[i + 1] && wide <= 1);
-    context.fillStyle = look.getPropertyValue(isShown ? "--mark" : "--curve");
+    context.fillStyle = ink(isShown ? "mark" : "curve");
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });
-  context.fillStyle = look.getPropertyValue("--link");
+  context.fillStyle = ink("link");
   if (held !== null && held !== undefined)
     context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
-  context.fillStyle = look.getPropertyValue("--mark");
+  context.fillStyle = ink("mark");
   const x = ((mark + 0.5) / data.length) * width;
   context.beginPath();
   context.moveTo(x - 4, 0);

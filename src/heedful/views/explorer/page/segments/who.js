@@ -3,7 +3,6 @@
 import { callTitle, title } from "../heads/scores.js";
 import { html, useState } from "../html.js";
 import { Explained, Term } from "../terms.js";
-import { allTokens, cutAt } from "./cut.js";
 import { count, MOST, REST } from "./segments.js";
 import { of, overHeads } from "./shares.js";
 
@@ -33,7 +32,7 @@ export function Who(given) {
   return html`<section class="who" aria-label="Who reads what">
     <div class="bar"><h2>Who reads what</h2><button type="button" class="plain" aria-label="Close, and show the weight" onClick=${() => (state.pane.value = "weight")}>×</button></div>
     ${state.segments.text.crosses ? html`<${Marks} ...${given} reads="source" /><${Marks} ...${given} reads="target" />` : html`<${Marks} ...${given} reads="source" />`}
-    <${Choosing} ...${given} />
+    <${Choosing} state=${state} />
     ${segments.any ? html`<${Doing} shares=${shares} />` : null}
     ${names && told ? html`<${Table} state=${state} told=${told} names=${names} mean=${mean} setMean=${setMean} pair=${pair} choose=${setWanted} />` : null}
     ${!names && segments.any ? html`<p class="wrong">This call is left out: ${state.call.value.apart}.</p>` : null}
@@ -84,14 +83,12 @@ function Marks({ state, reads }) {
 
 const tokens = (/** @type {number} */ n) => `${n.toLocaleString("en")} token${n === 1 ? "" : "s"}`;
 
-/** What is chosen in the text and becomes a segment; a text cut at a delimiter. @param {Given} given */
-function Choosing({ state, source }) {
+/** What is chosen in the text and becomes a segment. @param {{state: State}} given */
+function Choosing({ state }) {
   const { segments } = state;
   const call = state.call.value;
   const sides = /** @type {Reads[]} */ ([...new Set(call.reads ?? [])]);
   const now = segments.selection.value;
-  const [delimiter, setDelimiter] = useState("");
-  const [wrong, setWrong] = useState("");
   const [side, setSide] = useState(/** @type {Reads} */ ("source"));
   if (!sides.length) return null;
   const reads = now?.reads ?? (sides.includes(side) ? side : sides[0]);
@@ -104,18 +101,6 @@ function Choosing({ state, source }) {
   };
   const whole = (/** @type {Event} */ event) =>
     /** @type {HTMLInputElement} */ (event.target).select(); // so that what is typed replaces it
-  const cut = async (/** @type {string} */ at) => {
-    setWrong("");
-    try {
-      const axis = call.reads?.[1] === reads ? "keys" : "queries";
-      const length = call.shape[axis === "keys" ? 2 : 1];
-      const found = cutAt(await allTokens(source, state.where.value, axis, length), at);
-      segments.set(reads, []);
-      for (const one of found) segments.add(reads, one.runs, one.name);
-    } catch (error) {
-      setWrong(String(/** @type {any} */ (error).message ?? error));
-    }
-  };
   const full = all.length >= MOST;
   return html`<div class="choosing" role="group" aria-label="Mark">
     ${sides.length > 1 ? html`<div class="choice" role="group" aria-label="Of which text">${sides.map((one) => html`<button type="button" aria-pressed=${reads === one} onClick=${() => setSide(one)}>${one}</button>`)}</div>` : null}
@@ -125,17 +110,10 @@ function Choosing({ state, source }) {
       ${
         now && all.length
           ? /** @param {Event} e */
-            html`<select aria-label="Add the tokens to" value="" onChange=${(e) => {
-              if (value(e) === "none") segments.clear(reads, [now.from, now.to + 1]);
-              else if (value(e)) segments.extend(reads, Number(value(e)), [now.from, now.to + 1]);
-            }}><option value="">add to …</option>${all.map((one) => html`<option value=${one.id}>${one.name}</option>`)}<option value="none">take out</option></select>`
+            html`<select aria-label="Add the tokens to" value="" onChange=${(e) => value(e) && segments.extend(reads, Number(value(e)), [now.from, now.to + 1])}><option value="">add to …</option>${all.map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select>`
           : null
       }</p>
-    <p class="tokens"><input type="text" size="6" placeholder="###" aria-label="Delimiter" value=${delimiter} onInput=${(/** @type {Event} */ e) => setDelimiter(value(e))} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && delimiter && cut(delimiter)} />
-      <button type="button" disabled=${!delimiter} onClick=${() => cut(delimiter)}>Cut there</button> <button type="button" onClick=${() => cut("\n")}>Cut at line ends</button>
-      ${segments.isChanged ? html`<button type="button" title="The segments that were marked when the page was made" onClick=${() => segments.reset()}>As at first</button>` : null}</p>
-    ${wrong ? html`<p class="wrong" role="alert">${wrong}</p>` : null}
-    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last. Or cut the text at a delimiter.</p>`}
+    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last.</p>`}
   </div>`;
 }
 

@@ -117,9 +117,7 @@ export class Growing {
           [recording, 0, Math.min(here[2], state.size(recording) - 1)],
           state.head.peek(),
         );
-      const end = this._end();
       state.grow(recording, tokens);
-      if (end && recording === state.at.peek()[0]) this._follow(end);
     });
   }
 
@@ -135,27 +133,6 @@ export class Growing {
         ...this.painters().map((painter) => painter.tiles.ahead(name)),
       ]),
     );
-  }
-
-  /** Whether the last row and column are in view, of a map that is not shown whole. */
-  _end() {
-    const [painter] = this.painters();
-    if (!painter || !this.state.view.peek().scale) return null;
-    const { x, y, wide, high, scale, shape } = painter.place;
-    return {
-      N: shape[0],
-      M: shape[1],
-      down: y + high / scale > shape[0] - 1,
-      right: x + wide / scale > shape[1] - 1,
-    };
-  }
-
-  /** Move on with the end, for who looked at it. @param {{N: number, M: number, down: boolean, right: boolean}} end */
-  _follow(end) {
-    const view = this.state.view.peek();
-    const [, N, M] = this.state.call.peek().shape;
-    const [down, right] = [end.down ? N - end.N : 0, end.right ? M - end.M : 0];
-    if (down || right) this.state.view.value = { ...view, x: view.x + right, y: view.y + down };
   }
 }
 

@@ -51,10 +51,8 @@ function Runs({ state, tokens, reading, id, added }) {
   const first = reading.first.value;
   const given = { state, tokens, reading, ends: null, offset: 0, added: null };
   const readsOf = (/** @type {Axis} */ axis) => state.segments.reads(state.call.value, axis);
-  const look = (/** @type {number} */ query, /** @type {number} */ key) => {
-    state.cell.value = { query, key };
-    state.pinned.value = true;
-  };
+  const look = (/** @type {number} */ query, /** @type {number} */ key) =>
+    state.look({ query, key }, true);
   if (reading.crosses.value)
     return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" added=${added} size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
         choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
@@ -127,10 +125,8 @@ function Legend({ reading, tokens, state }) {
   const heads = reading.heads.value;
   const mean =
     heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
-  const look = (/** @type {number} */ q, /** @type {number} */ k) => {
-    state.cell.value = { query: q, key: k };
-    state.pinned.value = true;
-  };
+  const look = (/** @type {number} */ q, /** @type {number} */ k) =>
+    state.look({ query: q, key: k }, true);
   if (reading.failed) return html`<p class="wrong legend">${reading.failed}</p>`;
   return html`<div class="legend short">
     ${
