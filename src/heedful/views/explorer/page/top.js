@@ -1,5 +1,5 @@
 // What stands above: to the left what is looked at, to the right the tools.
-import { Chooser, Menu } from "./controls.js";
+import { Choice, Chooser, Menu } from "./controls.js";
 import { html } from "./html.js";
 import { recorded, saved } from "./map/save.js";
 import { Strongest } from "./map/strongest.js";
@@ -54,17 +54,16 @@ function Beside({ state }) {
 /** How the map is drawn. @param {{state: State}} given */
 function Looks({ state }) {
   return html`<div class="looks">
-    <${Choice} title="Colours" of=${state.colours} values=${[["linear", "linear"], ["sqrt", "root"], ["log", "log"]]} />
-    <${Choice} title="A pixel of many weights is" of=${state.reduce} values=${[["max", "the largest"], ["mean", "the mean"]]} />
+    <${Setting} title="Colours" of=${state.colours} ways=${[["linear", "linear"], ["sqrt", "root"], ["log", "log"]]} />
+    <${Setting} title="A pixel of many weights is" of=${state.reduce} ways=${[["max", "the largest"], ["mean", "the mean"]]} />
     <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the first key counts in the scale</label>
-    <${Choice} title="Light or dark" of=${state.theme} values=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
+    <${Setting} title="Light or dark" of=${state.theme} ways=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
   </div>`;
 }
 
-/** @param {{title: string, of: Signal<string>, values: [string, string][]}} given */
-function Choice({ title, of, values }) {
-  return html`<div class="setting"><span>${title}</span><div class="choice" role="group" aria-label=${title}>${values.map(([value, says]) => html`<button aria-pressed=${of.value === value} onClick=${() => (of.value = value)}>${says}</button>`)}</div></div>`;
-}
+/** @param {{title: string, of: Signal<string>, ways: [string, string][]}} given */
+const Setting = ({ title, of, ways }) =>
+  html`<div class="setting"><span>${title}</span><${Choice} label=${title} ways=${ways} now=${of.value} choose=${(/** @type {string} */ way) => (of.value = way)} /></div>`;
 
 /** @param {any} given */
 function Save({ state, source, host, painters, growing, close }) {

@@ -1,4 +1,5 @@
 // The row or the column of the chosen cell as a curve over the whole text, and the text around it.
+import { Choice } from "../controls.js";
 import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { prepared } from "../lists.js";
@@ -75,9 +76,7 @@ export function Profile({ state, painter, row, column, tokens }) {
     if (painter.value) reveal(state, painter.value.place, cell);
   };
   return html`<section class="profile" aria-label="Profile of the row or column">
-    <div class="line"><div class="choice" role="group" aria-label="Row or column">
-      <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
-      <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
+    <div class="line"><${Choice} label="Row or column" ways=${[["row", "where it looks"], ["column", "who looks at it"]]} now=${state.profile.value} choose=${(/** @type {"row" | "column"} */ way) => (state.profile.value = way)} />
       ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? told(known) : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
       ${fits && answer?.failed ? html`<span class="wrong" title=${answer.failed}>${answer.failed}</span>` : null}
       ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} known=${Boolean(known)} at=${shown} go=${go} />` : null}</div>

@@ -1,5 +1,6 @@
 // Who reads what: segments of the text, how much each reads of each, and the heads sorted by it.
 
+import { Choice } from "../controls.js";
 import { callTitle, title } from "../heads/scores.js";
 import { html, useState } from "../html.js";
 import { Explained, Term } from "../terms.js";
@@ -103,7 +104,7 @@ function Choosing({ state }) {
     /** @type {HTMLInputElement} */ (event.target).select(); // so that what is typed replaces it
   const full = all.length >= MOST;
   return html`<div class="choosing" role="group" aria-label="Mark">
-    ${sides.length > 1 ? html`<div class="choice" role="group" aria-label="Of which text">${sides.map((one) => html`<button type="button" aria-pressed=${reads === one} onClick=${() => setSide(one)}>${one}</button>`)}</div>` : null}
+    ${sides.length > 1 ? html`<${Choice} label="Of which text" ways=${sides.map((one) => [one, one])} now=${reads} choose=${setSide} />` : null}
     <p class="tokens"><label>tokens <input type="number" min="0" max=${size - 1} aria-label="First token" value=${now?.from ?? ""} onClick=${whole} onChange=${bound("from")} /></label>
       <label>to <input type="number" min="0" max=${size - 1} aria-label="Last token" value=${now?.to ?? ""} onClick=${whole} onChange=${bound("to")} /></label>
       <button type="button" class="main" disabled=${!now || full} aria-keyshortcuts="Enter" onClick=${() => now && segments.add(reads, [[now.from, now.to + 1]])}>Mark</button>
@@ -128,7 +129,7 @@ function Doing({ shares }) {
 /** How much each segment reads of each, of a head or of the mean. @param {any} given */
 function Table({ state, told, names, mean, setMean, pair, choose }) {
   const call = state.call.value;
-  const toggle = html`<div class="choice" role="group" aria-label="Of which heads"><button type="button" aria-pressed=${!mean} onClick=${() => setMean(false)}>this head</button><button type="button" aria-pressed=${mean} onClick=${() => setMean(true)}>layer’s mean</button></div>`;
+  const toggle = html`<${Choice} label="Of which heads" ways=${[[false, "this head"], [true, "layer’s mean"]]} now=${mean} choose=${setMean} />`;
   if (told.failed) return html`${toggle}<p class="wrong">${told.failed}</p>`;
   const one = mean ? overHeads(told) : told;
   const h = mean ? 0 : call.heads.indexOf(state.head.value);
@@ -151,28 +152,15 @@ function Table({ state, told, names, mean, setMean, pair, choose }) {
         return html`<td style=${`--share:${share || 0}`}><button type="button" aria-pressed=${is} title=${hint(name, other, share, chance)} onClick=${() => choose({ from: name, to: other })}>${shown(share, chance)}<${Bar} share=${share} chance=${chance} /></button></td>`;
       })}${told.sinks ? html`<td>${shown(one.learned.data[h * A + a], 1)}</td>` : null}</tr>`,
     )}</tbody></table></div>
-    <p class="quiet note">${sums(state, told, one, h, from)}</p>`;
+    <p class="quiet note">${sums(state, told)}</p>`;
 }
 
-/** What a line sums to. @param {State} state @param {Told} told @param {Told} one @param {number} h @param {string[]} from */
-function sums(state, told, one, h, from) {
-  const call = state.call.value;
-  const overlap = state.segments.overlaps(call.reads?.[1] ?? "source");
-  const left =
-    call.shape[1] -
-    (overlap ? 0 : from.reduce((sum, _, a) => sum + one.queries.data[h * from.length + a], 0));
-  return [
-    overlap
-      ? "Segments overlap: each share is a number of its own, and a line may sum to more than 1."
-      : told.sinks
-        ? "A line sums to 1 with what the learned sink takes."
-        : "A line sums to 1.",
-    left > 0 && !overlap
-      ? ` ${left.toLocaleString("en")} queries may see nothing, and are left out.`
-      : "",
-    " The tick is chance: the same rows spread evenly over what the mask allows.",
-  ].join("");
-}
+/** What a line sums to. @param {State} state @param {Told} told */
+const sums = (state, told) =>
+  (state.segments.overlaps(state.call.value.reads?.[1] ?? "source")
+    ? "Segments overlap: each share is a number of its own, and a line may sum to more than 1."
+    : `A line sums to 1${told.sinks ? " with what the learned sink takes" : ""}.`) +
+  " The tick is chance: the same rows spread evenly over what the mask allows.";
 
 /** A share as the library's table writes it; a dash where there is none, or the mask lets no query see any. @param {number} share @param {number} chance */
 const shown = (share, chance) => (Number.isNaN(share) || chance === 0 ? "–" : share.toFixed(2));
@@ -198,16 +186,7 @@ function Sorted({ state, shares, pair, choose }) {
   const select = (/** @type {"from" | "to"} */ end) =>
     html`<select aria-label=${end === "from" ? "Reads" : "Is read"} value=${pair[end]} onChange=${(/** @type {Event} */ e) => choose({ ...pair, [end]: value(e) })}>${names(end).map((name) => html`<option>${name}</option>`)}</select>`;
   return html`<div class="sorted"><h3>Heads by how much</h3><p class="tokens">${select("from")} reads ${select("to")}</p>
-    <div class="choice" role="group" aria-label="Order">${
-      /** @type {[Order, string][]} */ ([
-        ["share", "most"],
-        ["chance", "above chance"],
-        ["layer", "layer by layer"],
-      ]).map(
-        ([name, says]) =>
-          html`<button type="button" aria-pressed=${order === name} onClick=${() => setOrder(name)}>${says}</button>`,
-      )
-    }</div>
+    <${Choice} label="Order" ways=${[["share", "most"], ["chance", "above chance"], ["layer", "layer by layer"]]} now=${order} choose=${setOrder} />
     <ol>${rows
       .slice(0, most)
       .map(

@@ -1,5 +1,6 @@
 // The image that a call attends over: shaded by where a patch looks, or by who looks at it.
 import { asked } from "../asked.js";
+import { Choice } from "../controls.js";
 import { weighed } from "../figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { useWalk, useWidth } from "../lists.js";
@@ -281,11 +282,8 @@ function outlined(context, [x, y, w, h], ratio, dash, colour) {
 }
 
 /** Which of the two is shown over one image. @param {{state: State}} given */
-export function Mode({ state }) {
-  const one = (/** @type {"row" | "column"} */ name, /** @type {string} */ says) =>
-    html`<button type="button" aria-pressed=${state.profile.value === name} onClick=${() => (state.profile.value = name)}>${says}</button>`;
-  return html`<div class="choice" role="group" aria-label="What is shown over the picture">${one("row", "what it looks at")}${one("column", "who looks at it")}</div>`;
-}
+export const Mode = ({ state }) =>
+  html`<${Choice} label="What is shown over the picture" ways=${[["row", "what it looks at"], ["column", "who looks at it"]]} now=${state.profile.value} choose=${(/** @type {"row" | "column"} */ way) => (state.profile.value = way)} />`;
 
 /** Whether queries and keys are the patches of one image. @param {State} state */
 export const isOne = (state) =>
