@@ -3,7 +3,8 @@
 import { headOf, read, written } from "./address.js";
 import { asked } from "./asked.js";
 import { Notice } from "./controls.js";
-import { Heads, HeadsPane } from "./heads/heads.js";
+import { HeadsPane } from "./heads/heads.js";
+import { Heads } from "./heads/scores.js";
 import { follow, system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";

@@ -129,6 +129,7 @@ function Told({ shown, says }) {
 /** Put a box under what it belongs to, or above where there is no room. @param {HTMLElement} box @param {HTMLElement} of */
 export function below(box, of) {
   const at = of.getBoundingClientRect();
+  box.style.left = "8px"; // where it is as wide as it would be
   const { offsetWidth: wide, offsetHeight: high } = box;
   const hasRoom = at.bottom + 6 + high < innerHeight || at.top < high + 6;
   box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - wide - 8))}px`;

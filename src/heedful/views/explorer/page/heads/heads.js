@@ -9,8 +9,6 @@ import { KINDS, OPEN, SCORES, spoken, title } from "./scores.js";
 /** @import { State } from "../state.js" */
 /** @import { One } from "./scores.js" */
 
-export { Heads, title } from "./scores.js";
-
 const named = (/** @type {string[]} */ ...names) => names.map((name) => [name, name]);
 
 let made = 0; // so that two pages in one document do not share an id

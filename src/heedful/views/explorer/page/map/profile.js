@@ -49,7 +49,8 @@ export function Profile({ state, painter, row, column, tokens }) {
   const data = at && found?.length === (isRow ? M : N) ? found : undefined;
   const known = fits ? data : undefined;
   const shown = over !== null && data && over < data.length ? over : mark;
-  useEffect(() => draw(canvas.current, data, mark, shown, painter.value));
+  const held = state.held.value[isRow ? "key" : "query"];
+  useEffect(() => draw(canvas.current, data, mark, shown, held));
   const where = state.where.value;
   const [mine, others] = /** @type {[Axis, Axis]} */ (
     isRow ? ["queries", "keys"] : ["keys", "queries"]
@@ -57,17 +58,9 @@ export function Profile({ state, painter, row, column, tokens }) {
   const under = (/** @type {any} */ event) => {
     if (!data || !canvas.current) return null;
     const box = canvas.current.getBoundingClientRect();
-    const pixels = Math.max(1, Math.floor(box.width));
-    const best = peaks(data, pixels);
-    return best[
-      Math.max(
-        0,
-        Math.min(
-          best.length - 1,
-          Math.floor(((event.clientX - box.left) / box.width) * best.length),
-        ),
-      )
-    ];
+    const best = peaks(data, Math.max(1, Math.floor(box.width)));
+    const at = Math.floor(((event.clientX - box.left) / box.width) * best.length);
+    return best[Math.max(0, Math.min(best.length - 1, at))];
   };
   const go = (/** @type {number | null} */ place) => {
     if (place === null || !at) return;
@@ -99,8 +92,8 @@ function Around({ tokens, where, axis, data, known, at, go }) {
     <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span></span>`;
 }
 
-/** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {Painter | null} painter */
-function draw(canvas, data, mark, shown, painter) {
+/** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {number | null} held */
+function draw(canvas, data, mark, shown, held) {
   if (!canvas) return;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   const { context, ink } = prepared(canvas, width, height);
@@ -108,11 +101,6 @@ function draw(canvas, data, mark, shown, painter) {
   const best = peaks(data, Math.max(1, Math.floor(width)));
   const most = best.reduce((most, i) => Math.max(most, data[i] || 0), 1e-12);
   const wide = width / best.length;
-  const held =
-    painter &&
-    (painter.state.profile.value === "row"
-      ? painter.state.held.value.key
-      : painter.state.held.value.query);
   best.forEach((place, i) => {
     const high = (data[place] / most) * (height - 5);
     const isShown =
@@ -122,8 +110,7 @@ function draw(canvas, data, mark, shown, painter) {
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });
   context.fillStyle = ink("link");
-  if (held !== null && held !== undefined)
-    context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
+  if (held !== null) context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
   context.fillStyle = ink("mark");
   const x = ((mark + 0.5) / data.length) * width;
   context.beginPath();

@@ -85,35 +85,23 @@ export function of(told, name, h, a, b) {
 
 /** The mean over all heads of a call, as if they were one. @param {Told} told @returns {Told} */
 export function overHeads(told) {
-  const mean = (/** @type {string} */ name) => {
+  /** @param {string} name @param {(known: number[]) => number} merged of a number in each head that has one */
+  const over = (name, merged) => {
     const { data, shape } = told[name];
     const size = data.length / shape[0];
-    const found = new Float64Array(size);
-    for (let i = 0; i < size; i++) {
-      let known = 0;
-      for (let h = 0; h < shape[0]; h++) {
-        const one = data[h * size + i];
-        if (Number.isNaN(one)) continue;
-        known++;
-        found[i] += one;
-      }
-      found[i] = known ? found[i] / known : Number.NaN;
-    }
-    return { data: found, shape: [1, ...shape.slice(1)] };
+    const each = (/** @type {number} */ i) =>
+      Array.from({ length: shape[0] }, (_, h) => data[h * size + i]);
+    const all = Array.from({ length: size }, (_, i) =>
+      merged(each(i).filter((one) => !Number.isNaN(one))),
+    );
+    return { data: Float64Array.from(all), shape: [1, ...shape.slice(1)] };
   };
-  const most = (/** @type {string} */ name) => {
-    const { data, shape } = told[name];
-    const found = new Int32Array(shape[1]);
-    data.forEach((/** @type {number} */ one, /** @type {number} */ i) => {
-      found[i % shape[1]] = Math.max(found[i % shape[1]], one);
-    });
-    return { data: found, shape: [1, shape[1]] };
-  };
-  return /** @type {Told} */ ({
+  const mean = (/** @type {number[]} */ known) => known.reduce((a, b) => a + b, 0) / known.length;
+  return {
     ...told,
-    share: mean("share"),
-    chance: mean("chance"),
-    learned: mean("learned"),
-    queries: most("queries"),
-  });
+    share: over("share", mean),
+    chance: over("chance", mean),
+    learned: over("learned", mean),
+    queries: over("queries", (known) => Math.max(...known)),
+  };
 }

@@ -74,24 +74,24 @@ export class Growing {
 
   /** Take over what comes; then follow the text as long as it grows. @param {Promise<any> | undefined} coming */
   async _then(coming) {
+    await this._try(coming);
+    if (this.follows) return;
+    this.follows = true;
+    while (this.told.peek()?.runs && !this.ended && !this.wrong.peek()) {
+      await new Promise((soon) => setTimeout(soon, EVERY));
+      if (!this.ended) await this._try(this.source.generation?.told());
+    }
+    this.follows = false;
+  }
+
+  /** @param {Promise<any> | undefined} coming */
+  async _try(coming) {
     try {
       this.wrong.value = "";
       if (coming) await this._take(await coming);
     } catch (error) {
       this.wrong.value = error instanceof Error ? error.message : String(error);
     }
-    if (this.follows) return;
-    this.follows = true;
-    while (this.told.peek()?.runs && !this.ended && !this.wrong.peek()) {
-      await new Promise((soon) => setTimeout(soon, EVERY));
-      if (this.ended) break;
-      try {
-        await this._take(await this.source.generation?.told());
-      } catch (error) {
-        this.wrong.value = error instanceof Error ? error.message : String(error);
-      }
-    }
-    this.follows = false;
   }
 
   /** @param {any} found */

@@ -81,11 +81,8 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
     const cell = axis === "queries" ? { ...other, query: i } : { ...other, key: i };
     state.look(state.inside(cell), true);
   };
-  const moved = (
-    /** @type {string} */ key,
-    /** @type {number} */ now,
-    /** @type {KeyboardEvent} */ event,
-  ) => {
+  /** @param {string} key @param {number} now @param {KeyboardEvent} event */
+  const moved = (key, now, event) => {
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[key];
     if (by) return Math.max(0, Math.min(size - 1, now + by));
     if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
