@@ -94,7 +94,7 @@ class Generation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a page needs to offer it: the model's name, and what can be wished, with defaults."""
+        """The model's name, and what can be wished, with the defaults."""
         sentences = {wish.name: wish.metadata["sentence"] for wish in dataclasses.fields(Wishes)}
         first = {name: sentences[name] for name in ("tokens", "temperature")}
         return {
