@@ -79,7 +79,6 @@ pictures: $(ALL)
 	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
 	cp build/pictures/drawn/heads.png docs/pictures/dates.png
 	$(BIN)/heedful describe build/pictures/demo --out docs/pictures/gpt.png --overwrite
-	$(BIN)/heedful describe build/pictures/demo --block --out docs/pictures/block.png --overwrite
 	$(BIN)/heedful describe build/pictures/dates --out docs/pictures/encoder-decoder.png --overwrite
 	$(BIN)/python docs/screens.py build/pictures/demo
 	$(BIN)/python docs/shapes.py build/pictures/shapes

@@ -89,16 +89,12 @@ def test_json(said, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix", "begins", "options"),
-    [
-        ("gpt", ".png", b"\x89PNG", []),
-        ("pairs", ".svg", b"<?xml", ["--block"]),
-        ("bert", ".pdf", b"%PDF", []),
-    ],
+    ("name", "suffix", "begins"),
+    [("gpt", ".png", b"\x89PNG"), ("pairs", ".svg", b"<?xml"), ("bert", ".pdf", b"%PDF")],
 )
-def test_the_suffix_decides_the_picture(said, run, tmp_path, name, suffix, begins, options):
+def test_the_suffix_decides_the_picture(said, run, tmp_path, name, suffix, begins):
     out = tmp_path / "made" / f"one{suffix}"
-    status, page, _ = said(run(name), "--out", out, *options)
+    status, page, _ = said(run(name), "--out", out)
     assert status == 0
     assert page.rstrip().endswith(str(out))
     assert out.read_bytes().startswith(begins)
@@ -146,9 +142,8 @@ def test_what_cannot_be_is_one_clear_line(said, run, tmp_path):
     refused(said(folder), "config.json")
 
 
-@pytest.mark.parametrize("option", ["--block", "--overwrite"])
-def test_options_of_a_picture_need_its_file(said, run, option):
-    misused(said(run(), option), "--out")
+def test_overwrite_needs_the_file_of_a_picture(said, run):
+    misused(said(run(), "--overwrite"), "--out")
 
 
 def test_the_suffixes_are_those_that_can_be_saved():

@@ -8,7 +8,6 @@ import torch
 from heedful.errors import ArgumentError
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.models.named_parameters import without_parameters
-from heedful.views.block_diagram import draw_block
 from heedful.views.model_diagram import draw_model
 
 LARGE = {"vocabulary": 128_256, "width": 16_384, "heads": 128, "layers": 2}
@@ -37,11 +36,10 @@ def said(figure):
     return [text.get_text() for text in texts(figure)]
 
 
-@pytest.mark.parametrize("draw", [draw_model, draw_block])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_word_has_its_room(name, draw):
+def test_each_word_has_its_room(name):
     """None over another, none outside of the figure or of the box that it is in."""
-    figure = draw(without_parameters(MODELS[name]))
+    figure = draw_model(without_parameters(MODELS[name]))
     figure.draw_without_rendering()
     written = [(text.get_window_extent(), text.get_text()) for text in texts(figure)]
     for (a, first), (b, second) in itertools.combinations(written, 2):
@@ -63,9 +61,6 @@ WORDS = {
             "4 heads of 6 · scores [B, 4, N, N]", "keys and values: 2 heads"]),
     "pairs": (lambda: draw_model(MODELS["pairs"]()), ["× 2", "× 3", "Cross-attention",
               "4 heads of 32 · scores [B, 4, N, M]", "memory [B, M, 128]: keys and values"]),
-    "block": (lambda: draw_block(GPT(GPTConfig(vocabulary=9, width=24, heads=3, window=5))),
-              ["scores = query · keyᵀ / √8", "mask: −∞ where a token is later", "[B, 3, N, 8]",
-               "24 → 3 × 8", "normalised, rotated"]),
 }  # fmt: skip
 
 
@@ -85,12 +80,6 @@ def test_norms_stand_where_the_model_has_them():
         assert ("the final norm" in height) == (order == "pre")
 
 
-def test_no_mask_where_the_model_has_none():
-    words = said(draw_block(without_parameters(MODELS["bert, masked"])))
-    assert not any("mask" in line for line in words)
-
-
 def test_another_module_is_not_drawn():
-    for draw in (draw_model, draw_block):
-        with pytest.raises(ArgumentError, match="a Linear; expected a GPT"):
-            draw(torch.nn.Linear(2, 3))
+    with pytest.raises(ArgumentError, match="a Linear; expected a GPT"):
+        draw_model(torch.nn.Linear(2, 3))

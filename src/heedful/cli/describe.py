@@ -22,7 +22,6 @@ EXAMPLE = """\b
 Examples:
   heedful describe runs/first
   heedful describe runs/first --out gpt.svg
-  heedful describe runs/first --block --out block.png
   heedful describe google-bert/bert-base-uncased --json
 """
 
@@ -34,16 +33,12 @@ Examples:
     type=click.Path(path_type=Path),
     help="Draw the model too: a file that ends in .png, .svg or .pdf.",
 )
-@click.option(
-    "--block", is_flag=True, help="Draw one block alone, each step of its attention in it."
-)
 @click.option("--overwrite", is_flag=True, help="Replace the picture that is there.")
 @opening_options("revision", "allow_pickle")
 @json_option
 def describe(
     model: Path,
     out: Path | None,
-    block: bool,
     overwrite: bool,
     opening: dict[str, Any],
     as_json: bool,
@@ -54,15 +49,14 @@ def describe(
     that heedful does not build, the settings and the parameters are shown. Nothing is written but
     the file of --out.
     """
-    if out is None and (block or overwrite):
-        name = "block" if block else "overwrite"
-        raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
+    if out is None and overwrite:
+        raise click.UsageError("--overwrite is for a picture: give its file with --out.")
     check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
     told, shape = _told(model, opening)
     if out is not None:
-        _draw(model, told, shape, out, block)
+        _draw(model, told, shape, out)
     if as_json:
         from heedful.views import description
 
@@ -86,9 +80,8 @@ def _told(source: Path, opening: dict[str, Any]) -> tuple[Description, nn.Module
     return told_of(shape), shape
 
 
-def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
+def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path) -> None:
     from heedful.pictures.saving import save
-    from heedful.views.block_diagram import draw_block
     from heedful.views.model_diagram import draw_model
 
     if shape is None:
@@ -98,7 +91,7 @@ def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, b
             cause="how its parts follow one another is in its own code",
             remedy="leave out --out: its settings and parameters are shown",
         )
-    save((draw_block if block else draw_model)(shape), out)
+    save(draw_model(shape), out)
 
 
 def _show(told: Description, source: Path, out: Path | None) -> None:

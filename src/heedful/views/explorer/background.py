@@ -82,6 +82,18 @@ class Job(ABC):
         return {"note": self.failed, "done": 1.0} if self.failed else {"done": self.done}
 
 
+def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
+    """Runs of rows of at most so many weights, and the share that is done with each.
+
+    >>> list(bands(range(5), 10, 20))
+    [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]
+    """
+    size = max(1, weights // max(1, width))
+    for first in range(0, len(queries), size):
+        run = queries[first : first + size]
+        yield (first + len(run)) / len(queries), run
+
+
 class Background:
     """The jobs that wait."""
 

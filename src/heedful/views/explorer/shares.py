@@ -15,7 +15,7 @@ from heedful.ops.segments import SegmentShares
 from heedful.recording import Call
 from heedful.recording.segments import standing, with_rest
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import Background, Job
+from heedful.views.explorer.background import Background, Job, bands
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed
 
@@ -46,13 +46,11 @@ class Shares(Job):
     def steps(self) -> Iterator[None]:
         """Run of rows after run of rows, of one head after the other."""
         H, N, M = self.call.shape
-        size = max(1, BAND // max(1, M))
         for i in range(H):
             own = SegmentShares(self.queries, self.keys)
-            for first in range(0, max(1, N), size):
-                run = range(first, min(first + size, N))
+            for share, run in [*bands(range(N), M, BAND)] or [(1.0, range(N))]:
                 self.call.gathered(own, heads=slice(i, i + 1), within=run)
-                self.done = min(NEARLY, (i + run.stop / max(1, N)) / H)
+                self.done = min(NEARLY, (i + share) / H)
                 yield
             self._of.append(own)
 

@@ -15,6 +15,7 @@ from heedful.errors import ArgumentError
 from heedful.recording import Call, Recording
 from heedful.recording.head_types import Even
 from heedful.recording.marked import Told
+from heedful.views.explorer.asked import Where
 from heedful.views.explorer.text import Text, texts_of
 
 if TYPE_CHECKING:
@@ -127,6 +128,16 @@ class Texts:
             for name, of in self._of.items()
         ]
 
+    def calls(self) -> list[tuple[Where, Call]]:
+        """Every call of what is finished, with its numbers."""
+        return [
+            ((r, t, c), call)
+            for r, of in enumerate(self._of.values())
+            if isinstance(of, _Finished)
+            for t, text in enumerate(of.texts)
+            for c, call in enumerate(text.calls)
+        ]
+
     def whole(self, recording: int, tokens: int) -> Recording:
         """The recording of a text that grows, with so many tokens.
 
@@ -159,6 +170,11 @@ class Texts:
 
     def _recording(self, number: int) -> _Finished | _Growing:
         return list(self._of.values())[_place("recording", number, len(self._of))]
+
+
+def named(where: Where) -> str:
+    """A call as the page names it."""
+    return ".".join(map(str, where))
 
 
 def short(text: str) -> str:
