@@ -50,7 +50,7 @@ class Box(NamedTuple):
 class Arrow(NamedTuple):
     """A line along points, with round corners, and a head at its end where it has one.
 
-    `kind` is "flow", "residual", or "quiet".
+    `kind` is "flow" or "residual".
     """
 
     points: tuple[Point, ...]
@@ -234,7 +234,7 @@ def _size(label: Label) -> float:
 
 
 def _arrow(ax: Axes, arrow: Arrow) -> None:
-    colour = {"flow": INK, "residual": RESIDUAL, "quiet": QUIET}[arrow.kind]
+    colour = {"flow": INK, "residual": RESIDUAL}[arrow.kind]
     style, fill = ("-|>", colour) if arrow.head else ("-", "none")
     ax.add_patch(
         FancyArrowPatch(path=_rounded(arrow.points), arrowstyle=style, mutation_scale=8,

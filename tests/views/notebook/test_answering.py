@@ -55,18 +55,19 @@ def test_answers_are_those_of_every_host():
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"question": "row", "words": {"call": "0.0.9"}}, "call 9; expected 0 to 1"),
-        ({"question": "row", "words": ["call"]}, "a question without 'call'; expected call=…"),
-        ({"question": "fly", "words": {}}, "no such question"),
-        ({"question": None}, "no such question"),
+        ({"question": "row", "words": {"call": "0.0.9"}}, "call 9"),
+        ({"question": "row", "words": ["call"]}, "without 'call'"),
         ({"question": ["about"]}, "no such question"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(message, said):
+def test_what_is_wrong_is_said_in_a_line_and_what_is_no_message_passed_over(message, said):
     cell = Cell(of_gpt())
+    for other in (None, 7, {}, {"ask": 3}, {"leave": "no"}, {"page": []}):
+        cell.answering.told(other)
     cell.answering.told({"ask": "1", **message})
     cell.ask("about", "2")  # answers come one after another
-    assert cell.sent["1"] == ({"answer": "1", "wrong": said}, [])
+    assert list(cell.sent) == ["1"]
+    assert said in cell.sent["1"][0]["wrong"]
     cell.answering.end()
 
 
@@ -80,13 +81,6 @@ def test_what_a_question_raises_is_said_and_the_next_is_answered(error, monkeypa
     assert cell.ask("cell", "1")[0]["wrong"] == f"{type(error).__name__}: by zero"
     assert "wrong" not in cell.ask("about", "2")[0]
     cell.answering.end()
-
-
-@pytest.mark.parametrize("message", [None, 7, {}, {"ask": 3}, {"leave": "no"}, {"page": []}])
-def test_what_is_no_message_of_ours_is_passed_over(message):
-    cell = Cell(of_gpt())
-    cell.answering.told(message)
-    assert not cell.sent
 
 
 def threads():

@@ -39,10 +39,6 @@ def test_the_page_with_the_table_and_the_words_beside_it(kernel):
         assert repr(shown).startswith("<")
 
 
-def test_outside_of_a_notebook_there_is_no_page():
-    assert of_gpt()._repr_mimebundle_() is None
-
-
 def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
     for module in (shows, looking):
         monkeypatch.setattr(module, "has_widgets", lambda: False)
@@ -77,13 +73,6 @@ def test_a_frame_is_small_shut_in_and_begins_with_words():
     assert html.unescape(line).startswith("Call 'blocks.1.attend': causal")
     assert "weight" in line
     assert "connect-src 'none'" in html.unescape(page)
-
-
-def test_a_long_recording_stays_small_in_a_frame(monkeypatch):
-    from every_kind import long
-
-    monkeypatch.setattr(frame, "LIMIT", 0.43)
-    assert len(frame.frame(long(700))) < 0.43 * 1.1e6
 
 
 def test_a_call_and_a_text_open_on_themselves():
