@@ -55,9 +55,3 @@ def test_what_cannot_be_drawn_is_refused():
         vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])
     with pytest.raises(ArgumentError, match="bars"):
         bars([[0.5]], [[]], titles=[""])
-
-
-def test_a_title_stands_over_the_tables_and_not_on_them():
-    figure = vectors([np.zeros((4, 9))], [TOKENS], titles=["input"], title="From text to vectors")
-    figure.draw_without_rendering()
-    assert figure._suptitle.get_window_extent().y0 > figure.axes[0].get_tightbbox().y1
