@@ -145,7 +145,7 @@ def positions(
     """
     values = np.ma.masked_invalid(_matrix(table, "table"))
     limit = largest([values])
-    figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
+    figure = style.figure(8, 4.5)
     ax = figure.add_subplot()
     image = ax.imshow(
         values, cmap=style.colours("viridis"), norm=Normalize(-limit, limit), aspect="auto"
@@ -153,9 +153,7 @@ def positions(
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
     style.bar(figure, image, meaning, ax=ax)
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
+    return style.finished(figure, title)
 
 
 def _matrix(
