@@ -2,15 +2,9 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
-
-import pytest
-
-from heedful.errors import RunError
-from heedful.views.explorer.hosting import serve
 
 SERVE = """
 import sys, time
@@ -31,15 +25,6 @@ def about(of):
 answers.Answers.about = about
 hosting.serve(Texts({}), lambda address: print(address, flush=True))
 """
-
-
-def test_a_port_that_is_taken_is_told():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(RunError, match=f"port {port} .*in use.*; leave --port out"):
-            serve(None, print, port=port)
 
 
 def test_it_ends_also_while_it_computes():

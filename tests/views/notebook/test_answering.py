@@ -5,12 +5,10 @@ import threading
 import time
 
 import pytest
-from every_kind import of_gpt, padded
-from raised import RAISED
+from every_kind import of_gpt
 
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.texts import Texts
-from heedful.views.notebook import answering
 from heedful.views.notebook.answering import Answering, Cells, running
 
 
@@ -71,18 +69,6 @@ def test_what_is_wrong_is_said_in_a_line_and_what_is_no_message_passed_over(mess
     cell.answering.end()
 
 
-@pytest.mark.parametrize("error", RAISED, ids=repr)
-def test_what_a_question_raises_is_said_and_the_next_is_answered(error, monkeypatch):
-    def broken(of, asked):
-        raise error
-
-    monkeypatch.setitem(answering.QUESTIONS, "cell", broken)
-    cell = Cell(of_gpt())
-    assert cell.ask("cell", "1")[0]["wrong"] == f"{type(error).__name__}: by zero"
-    assert "wrong" not in cell.ask("about", "2")[0]
-    cell.answering.end()
-
-
 def threads():
     return sum(one.name == "heedful-explorer" for one in threading.enumerate())
 
@@ -109,21 +95,6 @@ def test_with_its_last_page_the_thread_ends_and_the_recording_is_let_go():
     assert cell.ask("about")[0]["wrong"] == (
         "what stood here is no longer in the kernel's memory; run the cell again"
     )
-
-
-def test_what_nobody_waits_for_is_not_answered():
-    cell = Cell(padded())
-    cell.ask("about")
-    begun, go_on = threading.Event(), threading.Event()
-    turns, _ = cell.answering._asked
-    turns.ask(lambda: (begun.set(), go_on.wait(10)))
-    begun.wait(10)
-    cell.answering.told({"ask": "left", "question": "about", "words": {}})
-    cell.answering.told({"leave": "left"})
-    go_on.set()
-    cell.ask("about", "later")
-    assert "left" not in cell.sent
-    cell.answering.end()
 
 
 def test_while_a_cell_runs_nothing_is_computed_that_nobody_asked_for(monkeypatch):

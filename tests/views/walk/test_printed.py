@@ -70,18 +70,6 @@ def test_a_followed_token_of_many_shows_the_keys_that_matter():
     assert "488 others" in text
 
 
-def test_colours_only_where_there_are_any():
-    found = explain(SENTENCE, "multihead")
-    assert "\x1b" not in printed(found, force_terminal=False)
-    coloured = printed(found, force_terminal=True, color_system="truecolor")
-    assert "48;2;253;231;37" in coloured  # viridis' yellow: the weight of 1 in the first row
-    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
-    without = printed(found)
-    rows = [line.split() for line in plain.splitlines()]
-    assert all(line.split() in rows for line in without.splitlines())
-    assert "48;2" not in printed(found, force_terminal=True, no_color=True)
-
-
 @settings(max_examples=15)
 @given(st.text(min_size=1, max_size=40), st.integers(30, 90), st.booleans())
 def test_any_text_makes_a_page(text, width, causal):
