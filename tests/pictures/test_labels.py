@@ -40,11 +40,6 @@ def test_a_label_is_literal_or_a_code_point(only_dejavu, token, shown):
     assert labels.label(token) == shown
 
 
-def test_a_wide_character_takes_two_columns():
-    assert labels.shorten("注意力机制", 6) == "注意…"
-    assert labels.columns(labels.shorten("注意力机制", 7)) == 7
-
-
 @given(st.text(max_size=40), st.integers(2, 20))
 @example("\ud800", 2)
 def test_a_label_is_short_visible_and_keeps_its_beginning(token, limit):

@@ -75,14 +75,6 @@ def test_twelve_by_twelve_are_small_multiples_named_along_the_edges():
     assert [box.y1 for box in lines] == sorted((box.y1 for box in lines), reverse=True)
 
 
-def test_forty_eight_by_sixty_four_have_room_and_a_name_each():
-    [layout] = plan([Frame(48, 64, (900, 900))], None, None)
-    assert (layout.cols, layout.wraps, layout.has_tokens) == (64, 1, False)
-    assert layout.width >= 0.3
-    assert layout.pitch >= 0.3
-    assert layout.height == pytest.approx(48 * layout.pitch, abs=0.5)
-
-
 def test_a_head_that_a_layer_lacks_leaves_its_place_empty():
     one = block(2, 2, 5, 5)
     lines = [one.lines[0], Line("layer 1", [None, one.lines[1].maps[1]])]

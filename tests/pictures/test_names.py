@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heedful.pictures import labels
 from heedful.pictures.labels import columns
-from heedful.pictures.names import borders, names, numbered, patches, places
+from heedful.pictures.names import borders, names, patches, places
 
 
 @pytest.fixture
@@ -37,11 +37,6 @@ def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_
 def test_white_space_that_differs_has_signs_that_differ():
     spaces = [" ", "\n", "\r", "\t", "\v", "\f", "\u00a0", "\u3000", "\u2009", "\u200b", ""]
     assert len({name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in names(spaces)}) == len(spaces)
-
-
-def test_a_position_never_makes_a_name_too_long():
-    assert numbered("exactly12abc", 1234) == "exactly…₁₂₃₄"
-    assert columns(numbered("注意力机制的", 99)) <= 12
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,6 @@ def test_another_suffix_names_the_three(figure, tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_old_picture_is_replaced(figure, tmp_path):
-    path = tmp_path / "map.svg"
-    path.write_text("old")
-    save(figure, str(path))
-    assert "old" not in path.read_text()[:20]
-
-
 def test_a_folder_is_made_and_a_file_in_its_place_is_kept(figure, tmp_path):
     assert save(figure, tmp_path / "missing" / "map.png").exists()
     (tmp_path / "a_file").write_text("kept")
