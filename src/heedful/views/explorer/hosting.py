@@ -45,8 +45,8 @@ def serve(
             explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
             proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
         )  # fmt: skip
-        ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
         try:
+            ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
             uvicorn.Server(settings).run(sockets=[listening])
         finally:
             explorer.turns.end()
