@@ -32,7 +32,8 @@ def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
     [ax] = figure.axes
     assert "58%" in ax.get_xlabel()
     assert "42%" in ax.get_ylabel()
-    [arrow] = [text for text in ax.texts if text.arrow_patch]
+    drawn = [text for text in ax.texts if text.arrow_patch]
+    [arrow] = [text for text in drawn if text.arrowprops["arrowstyle"] == "-|>"]
     assert tuple(arrow.xyann) == (1, 0)
     assert tuple(arrow.xy) == (0, 1)
 
