@@ -97,7 +97,7 @@ def measured(name: str, run: Path, rounds: int) -> None:
             alone()
 
     def grown() -> None:
-        generation = Generation(opened, Texts({}), str(run), PROMPT)
+        generation = Generation(opened, Texts({}), PROMPT)
         generation.do("begin", {"prompt": PROMPT, "tokens": added, "temperature": 0})
         generation.work()
 

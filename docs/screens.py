@@ -176,7 +176,7 @@ def continued(camera, generation):
 
 def grown(run):
     """What the demo's model writes after a prompt."""
-    generation = Generation(heedful.open(run), texts := Texts({}), str(run), BEGINNING)
+    generation = Generation(heedful.open(run), texts := Texts({}), BEGINNING)
     generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
     generation.work()
     return texts, generation

@@ -11,7 +11,6 @@ from every_kind import long
 from heedful.views.explorer import one_file
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.texts import Texts
-from heedful.views.explorer.tiles import Place
 from heedful.views.explorer.wire import unpacked
 
 ROOM = 0.43  # MB of a page with one of two heads
@@ -73,28 +72,24 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
     assert (off > 1e-6) == (bits < 32)
     for name, text, layer in KINDS.values():
         id_, call = places(name, text, layer)
-        where, head = tuple(map(int, id_.split("."))), call.heads[-1]
+        head = call.heads[-1]
         _, N, M = call.shape
         n, m = N - 2, M // 3
-        for true, asked in (
-            (answers.row(where, [head], n), ("row", {"heads": str(head), "at": n})),
-            (answers.column(where, call.heads, m),
-             ("column", {"heads": ",".join(map(str, call.heads)), "at": m})),
-            (answers.part(where, head, range(N), range(M)),
-             ("part", {"head": head, "queries": f"0-{N}", "keys": f"0-{M}"})),
-            (answers.tile(where, Place(head, 0, 0, 0, "mean")),
-             ("tile", {"place": f"{head},0,0,0", "reduce": "mean"})),
-            (answers.tile(where, Place(head, 0, 0, 0, "max")),
-             ("tile", {"place": f"{head},0,0,0", "reduce": "max"})),
-            (answers.cell(where, head, n, m), ("cell", {"head": head, "query": n, "key": m})),
-            (answers.scores(where), ("scores", {})),
-            (answers.small(where), ("small", {})),
-            (answers.find(where, "keys", "A"), ("find", {"axis": "keys", "text": "A"})),
-            (answers.tokens(where, "keys", 1, 5), ("tokens", {"axis": "keys", "start": 1,
-                                                              "stop": 5})),
-        ):  # fmt: skip
-            about, arrays = unpacked(true)
-            given, numbers = page.ask(asked[0], call=id_, **asked[1])
+        for question, words in (
+            ("row", {"heads": head, "at": n}),
+            ("column", {"heads": ",".join(map(str, call.heads)), "at": m}),
+            ("part", {"head": head, "queries": f"0-{N}", "keys": f"0-{M}"}),
+            ("tile", {"place": f"{head},0,0,0", "reduce": "mean"}),
+            ("tile", {"place": f"{head},0,0,0", "reduce": "max"}),
+            ("cell", {"head": head, "query": n, "key": m}),
+            ("scores", {}),
+            ("small", {}),
+            ("find", {"axis": "keys", "text": "A"}),
+            ("tokens", {"axis": "keys", "start": 1, "stop": 5}),
+        ):
+            texts = {name: str(word) for name, word in words.items()}
+            about, arrays = unpacked(answers.ask(question, {"call": id_, **texts}))
+            given, numbers = page.ask(question, call=id_, **words)
             assert numbers.keys() == arrays.keys()
             for key, array in arrays.items():
                 if not (bits < 32 and key == "rivals"):  # rounding may change their order
@@ -102,9 +97,9 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
                     within = max(rough, 50 * off) * max(
                         1, np.nan_to_num(np.abs(array)).max(initial=0)
                     )
-                    np.testing.assert_allclose(numbers[key], array, atol=within, err_msg=asked[0])
+                    np.testing.assert_allclose(numbers[key], array, atol=within, err_msg=question)
             for key in ("hidden", "seen", "group", "tokens", "count", "kinds", "start"):
-                assert about.get(key) == given.get(key), (name, asked[0], key)
+                assert about.get(key) == given.get(key), (name, question, key)
         true = call.weights(head).flatten().sort(descending=True).values[:4].numpy()
         strongest, _ = page.ask("strongest", call=id_, head=head, queries=f"0-{N}",
                                 keys=f"0-{M}", count=4)  # fmt: skip
@@ -189,7 +184,9 @@ def test_the_case_of_a_text_that_is_sought(filed):
     texts = Texts({"a": recording})
     page, answers = filed(texts), Answers(texts)
     for asked in ("ss", "STRASSE", "οδος", "Σ", "FIN", "b", "ẞ"):
-        true = unpacked(answers.find((0, 0, 0), "keys", asked))[1]["places"]
+        true = unpacked(answers.ask("find", {"call": "0.0.0", "axis": "keys", "text": asked}))[1][
+            "places"
+        ]
         assert page.ask("find", call="0.0.0", axis="keys", text=asked)[1]["places"].tolist() == (
             true.tolist()
         ), asked

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heedful.pictures import labels
 from heedful.pictures.labels import columns
-from heedful.pictures.names import borders, names, numbered, patches, places
+from heedful.pictures.names import borders, names, patches, places
 
 
 @pytest.fixture
@@ -27,17 +27,8 @@ def test_no_two_tokens_look_alike_and_none_is_long(tokens):
 
 
 def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_dejavu):
-    tokens = [
-        "the",
-        " cat",
-        "the",
-        "注意",
-        "a",
-        "注意",
-        "मन",
-        "internationalise",
-        "internationalism",
-    ]
+    tokens = ["the", " cat", "the", "注意", "a", "注意", "मन", "internationalise",
+              "internationalism"]  # fmt: skip
     assert names(tokens) == [
         "the₀", "·cat", "the₂", "□□₃", "a", "□□₅", "□□₆", "internatio…₇", "internatio…₈",
     ]  # fmt: skip
@@ -48,19 +39,12 @@ def test_white_space_that_differs_has_signs_that_differ():
     assert len({name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in names(spaces)}) == len(spaces)
 
 
-def test_a_position_never_makes_a_name_too_long():
-    assert numbered("exactly12abc", 1234) == "exactly…₁₂₃₄"
-    assert columns(numbered("注意力机制的", 99)) <= 12
-
-
 @pytest.mark.parametrize(
     ("tokens", "found"),
     [
         ("[CLS] a [SEP] b c [SEP]", [3]),
-        ("<s> a </s> </s> b </s>", [4]),
         ("[CLS] a [SEP] [PAD] [PAD]", []),
         ("a b <|endoftext|> c", [3]),
-        ("a b c", []),
         ("", []),
     ],
 )

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError
-from heedful.pictures.tables import bars, vectors
+from heedful.pictures.tables import vectors
 
 TOKENS = ["Your", "·journey", "$", "né"]
 
@@ -39,25 +39,8 @@ def test_labels_are_left_out_where_there_is_no_room():
     assert figure.get_figheight() < 8
 
 
-def test_bars_have_their_names_and_numbers():
-    figure = bars([[0.5, 0.25], [0.125]], [["tea", "$x"], ["火"]], titles=["one", "two"])
-    shown = [[bar.get_width() for bar in ax.patches] for ax in figure.axes]
-    assert shown == [[0.5, 0.25], [0.125]]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["tea", "$x"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["0.500", "0.250"]
-    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
-
-
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ArgumentError, match="no tables"):
         vectors([], [], titles=[])
     with pytest.raises(ArgumentError, match=r"\(4, width\)"):
         vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])
-    with pytest.raises(ArgumentError, match="bars"):
-        bars([[0.5]], [[]], titles=[""])
-
-
-def test_a_title_stands_over_the_tables_and_not_on_them():
-    figure = vectors([np.zeros((4, 9))], [TOKENS], titles=["input"], title="From text to vectors")
-    figure.draw_without_rendering()
-    assert figure._suptitle.get_window_extent().y0 > figure.axes[0].get_tightbbox().y1

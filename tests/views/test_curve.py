@@ -28,13 +28,6 @@ def test_both_losses_are_drawn_and_the_lowest_validation_loss_is_marked():
     assert "nats per token" in figure.axes[0].get_ylabel()
 
 
-def test_the_last_loss_says_that_it_is_the_best():
-    for after in ([], [float("nan")]):
-        places = [1, 2, 3][: 2 + len(after)]
-        figure = loss_curve([1], [4.0], places, [3.0, 2.0, *after])
-        assert notes(figure) == ["validation 2.000, the best", "training 4.000"]
-
-
 def test_many_losses_get_a_running_mean_that_the_label_follows():
     losses = 3 + np.where(np.arange(400) % 2, 0.5, -0.5)
     figure = loss_curve(range(400), losses, [], [])

@@ -70,10 +70,3 @@ def test_no_line_of_a_table_ends_in_blanks():
             lines = target.file.getvalue().splitlines()
             assert len(lines) >= 2
             assert not any(line.endswith(" ") for line in lines), lines
-
-
-def test_a_coloured_blank_at_the_end_of_a_line_stays():
-    map_ = heatmap(np.eye(2), ["a", "b"], coloured=True)
-    target = screen(True, color_system="truecolor")
-    target.print(side_by_side([map_], ["one"]))
-    assert target.file.getvalue().count("48;2;") == 3

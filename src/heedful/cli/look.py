@@ -195,7 +195,7 @@ def _growing(
     opened, texts = _opened(source, opening), _texts({}, chosen)
     from heedful.views.explorer.generation import Generation
 
-    return _Page(texts, opened, Generation(opened, texts, source, prompt))
+    return _Page(texts, opened, Generation(opened, texts, prompt))
 
 
 def _opened(source: str, opening: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, literal, name_axes
+from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, figure, finished, name_axes
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
@@ -37,12 +37,12 @@ def swatches(shades: Numbers, names: Sequence[str]) -> Figure:
     >>> len(swatches([[1, 0, 0], [0, 0, 1]], ["red", "blue"]).axes[0].images)
     1
     """
-    figure, (ax,) = _figure((6, 1.3))
+    made, (ax,) = _figure((6, 1.3))
     ax.imshow(np.asarray(shades, float)[None])
     ax.set_xticks(range(len(names)), names)
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-    return _done(figure)
+    return finished(made)
 
 
 def points(
@@ -68,7 +68,7 @@ def points(
     >>> [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     ['queen', 'king']
     """
-    figure, (ax,) = _figure((5.5, 3.8))
+    made, (ax,) = _figure((5.5, 3.8))
     places = [np.asarray(group, float) for group in groups.values()]
     ends = [(places[0][a], places[0][b]) for a, b in arrows]
     ends += [pair for other in places[1:] for pair in zip(places[0], other, strict=True)]
@@ -84,7 +84,7 @@ def points(
     _quiet(ax, *axes)
     if len(groups) > 1:
         ax.legend(frameon=False, loc="lower left")
-    return _done(figure)
+    return finished(made)
 
 
 def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
@@ -94,7 +94,7 @@ def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['words\\n7 × 128', 'queries\\n7 × 16']
     """
-    figure, (ax,) = _figure((8, 3.2))
+    made, (ax,) = _figure((8, 3.2))
     tallest = max(height for height, _ in shapes.values())
     x, gap = 0.0, 0.35 * tallest
     for name, (height, width) in shapes.items():
@@ -104,7 +104,7 @@ def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
         x += width + gap
     ax.set(xlim=(-10, x - gap + 10), ylim=(-tallest / 2 - 2, tallest / 2 + 26), aspect="equal")
     ax.axis("off")
-    return _done(figure)
+    return finished(made)
 
 
 def heads(words: Sequence[str], heads: int, width: int) -> Figure:
@@ -113,7 +113,7 @@ def heads(words: Sequence[str], heads: int, width: int) -> Figure:
     >>> [text.get_text() for text in heads(["a", "b"], 3, 4).axes[0].texts][-1]
     '2 words × 12'
     """
-    figure, (ax,) = _figure((7, 4.2))
+    made, (ax,) = _figure((7, 4.2))
     rows, apart = len(words), len(words) + 2
     middle = (heads - 1) * apart / 2  # the whole table stands at the middle head's height
     for head in range(heads):
@@ -131,7 +131,7 @@ def heads(words: Sequence[str], heads: int, width: int) -> Figure:
     ax.set(xlim=(-5, heads * width + width + 19), ylim=(-middle - rows - 1, middle + 2))
     ax.set_aspect("equal")
     ax.axis("off")
-    return _done(figure)
+    return finished(made)
 
 
 def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "queries") -> Figure:
@@ -144,7 +144,7 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
     values = {name: np.asarray(table) for name, table in tables.items()}
     rows = max(len(table) for table in values.values())
     columns = max(table.shape[1] for table in values.values())
-    figure, axes = _figure((2.9 * len(values), 3.1), len(values))
+    made, axes = _figure((2.9 * len(values), 3.1), len(values))
     for ax, (name, table) in zip(axes, values.items(), strict=True):
         if table.dtype == bool:
             ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1.6, edgecolors=EMPTY)
@@ -155,7 +155,7 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
         ax.set_title(name, fontsize=10, color=INK)
         _quiet(ax, across, down)
         ax.spines[:].set_visible(False)
-    return _done(figure)
+    return finished(made)
 
 
 def probabilities(
@@ -167,14 +167,14 @@ def probabilities(
     >>> figure.axes[0].get_xlabel(), [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
     ('next', ['cat', 'dog'])
     """
-    figure, (ax,) = _figure((1.6 + 0.42 * len(columns), 1.3 + 0.36 * len(rows)))
+    made, (ax,) = _figure((1.6 + 0.42 * len(columns), 1.3 + 0.36 * len(rows)))
     image = ax.imshow(np.asarray(table, float), vmin=0, vmax=1, cmap=colours("viridis"))
     _quiet(ax, *axes)
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(rows)), rows)
     ax.spines[:].set_visible(False)
-    bar(figure, image, "probability", ax=ax)
-    return _done(figure)
+    bar(made, image, "probability", ax=ax)
+    return finished(made)
 
 
 def lines(
@@ -201,7 +201,7 @@ def lines(
     """
     places = np.asarray(x, float)
     marked = len(places) <= MARKED
-    figure, drawn = _figure((6 if len(panels) == 1 else 8.5, 3.3), len(panels))
+    made, drawn = _figure((6 if len(panels) == 1 else 8.5, 3.3), len(panels))
     for ax, panel in zip(drawn, panels, strict=True):
         for (name, values), colour in zip(panel.items(), COLOURS, strict=False):
             look = "o-" if marked else "-"
@@ -218,7 +218,7 @@ def lines(
     for ax, title in zip(drawn, titles, strict=False):
         ax.set_title(title, fontsize=10, color=INK)
     drawn[0].legend(frameon=False)
-    return _done(figure)
+    return finished(made)
 
 
 def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) -> Figure:
@@ -233,7 +233,7 @@ def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) ->
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['1.00', '·']
     """
-    figure, axes = _figure((max(4.5, 2.1 * len(panels)), 0.8 + 0.27 * len(names)), len(panels))
+    made, axes = _figure((max(4.5, 2.1 * len(panels)), 0.8 + 0.27 * len(names)), len(panels))
     values = [np.asarray(panel, float) for panel in panels.values()]
     most = max(float(panel.max()) for panel in values)
     for i, (ax, name, panel) in enumerate(zip(axes, panels, values, strict=True)):
@@ -246,7 +246,7 @@ def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) ->
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         _quiet(ax, across if i == 0 else "", "")
         ax.spines["bottom"].set_visible(False)
-    return _done(figure)
+    return finished(made)
 
 
 def columns(
@@ -288,8 +288,8 @@ def _tint(name: str) -> str:
 
 
 def _figure(size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    return figure, list(figure.subplots(1, panels, squeeze=False)[0])
+    drawn = figure(*size)
+    return drawn, list(drawn.subplots(1, panels, squeeze=False)[0])
 
 
 def _quiet(ax: Axes, across: str, up: str) -> None:
@@ -307,8 +307,3 @@ def _cells(ax: Axes, corner: tuple[float, float], shape: tuple[int, int], colour
         for column in range(shape[1]):
             place = (left + column, top - row - 1)
             ax.add_patch(Rectangle(place, 1, 1, facecolor=colour, edgecolor="white"))
-
-
-def _done(figure: Figure) -> Figure:
-    literal(figure)
-    return figure

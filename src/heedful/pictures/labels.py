@@ -17,24 +17,11 @@ from matplotlib import font_manager
 # DejaVu Sans comes with matplotlib. The others are what Linux, macOS and Windows bring for the
 # scripts that it lacks; colour emoji fonts are left out, since matplotlib cannot draw them.
 FAMILIES = (
-    "DejaVu Sans",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "PingFang SC",
-    "Hiragino Sans GB",
-    "Microsoft YaHei",
-    "WenQuanYi Zen Hei",
-    "Apple SD Gothic Neo",
-    "Malgun Gothic",
-    "Noto Sans Arabic",
-    "Noto Sans Devanagari",
-    "Nirmala UI",
-    "Noto Sans Thai",
-    "Arial Unicode MS",
-    "Noto Emoji",
-    "Segoe UI Emoji",
-)
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "PingFang SC",
+    "Hiragino Sans GB", "Microsoft YaHei", "WenQuanYi Zen Hei", "Apple SD Gothic Neo",
+    "Malgun Gothic", "Noto Sans Arabic", "Noto Sans Devanagari", "Nirmala UI", "Noto Sans Thai",
+    "Arial Unicode MS", "Noto Emoji", "Segoe UI Emoji",
+)  # fmt: skip
 SIGNS = {  # each white space its own: two that differ are two tokens
     " ": "·",
     "\n": "↵",

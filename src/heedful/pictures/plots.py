@@ -61,15 +61,16 @@ def heatmaps(
     >>> figure.axes[0].images[0].get_array()[1].tolist()
     [0.25, 0.75]
     """
+    if not weights or len(titles) != len(weights):
+        raise ArgumentError(
+            f"{len(titles)} titles for {len(weights)} maps",
+            expected="one or more, a title for each",
+        )
     keys = tokens if key_tokens is None else key_tokens
-    maps = [_matrix(values, f"weights[{i}]") for i, values in enumerate(weights)]
-    _check_maps(maps, titles)
-    for i, values in enumerate(maps):
-        _check_shape(values, tokens, keys, f"weights[{i}]", key_tokens is None)
+    maps = [_matrix(values, f"weights[{i}]", tokens, keys) for i, values in enumerate(weights)]
     hidden = np.zeros(maps[0].shape, bool)
     if allowed is not None:
-        hidden = _matrix(allowed, "allowed") == 0
-        _check_shape(hidden, tokens, keys, "allowed", key_tokens is None)
+        hidden = _matrix(allowed, "allowed", tokens, keys) == 0
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
     return layers.draw([_block(drawn, titles, tokens, keys)], title=title)
 
@@ -114,11 +115,8 @@ def scores(
     """
     keys = tokens if key_tokens is None else key_tokens
     given = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
-    drawn = []
-    for name, values in given.items():
-        table = _matrix(values, name)
-        _check_shape(table, tokens, keys, name, key_tokens is None)
-        drawn.append(np.ma.masked_invalid(table))
+    tables = [_matrix(values, name, tokens, keys) for name, values in given.items()]
+    drawn = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
     block = _block(drawn, titles, tokens, keys)
     return layers.draw_scaled([block], around_zero(drawn[:1], "score"), title=title, notes=notes)
@@ -147,7 +145,7 @@ def positions(
     """
     values = np.ma.masked_invalid(_matrix(table, "table"))
     limit = largest([values])
-    figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
+    figure = style.figure(8, 4.5)
     ax = figure.add_subplot()
     image = ax.imshow(
         values, cmap=style.colours("viridis"), norm=Normalize(-limit, limit), aspect="auto"
@@ -155,13 +153,22 @@ def positions(
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
     style.bar(figure, image, meaning, ax=ax)
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
+    return style.finished(figure, title)
 
 
-def _matrix(values: Array, name: str) -> np.ndarray:
-    """A table of numbers as float64, from a tensor of any kind and device, or an array."""
+def _matrix(
+    values: Array,
+    name: str,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+) -> np.ndarray:
+    """A table of numbers as float64, from a tensor of any kind and device, or an array.
+
+    Args:
+        values: (N, M), neither 0.
+        name: of the argument, for an error.
+        queries, keys: where these are given, its N and M tokens.
+    """
     if isinstance(values, torch.Tensor):
         values = values.detach().to("cpu", torch.float64).numpy()
     try:
@@ -174,22 +181,10 @@ def _matrix(values: Array, name: str) -> np.ndarray:
             expected="two axes, neither empty: queries and keys",
             remedy="choose one sequence and one head",
         )
-    return table
-
-
-def _check_maps(maps: Sequence[np.ndarray], titles: Sequence[str]) -> None:
-    if not maps:
-        raise ArgumentError("no maps", expected="one or more")
-    if len(titles) != len(maps):
-        raise ArgumentError(f"{len(titles)} titles for {len(maps)} maps", expected="one for each")
-
-
-def _check_shape(
-    values: np.ndarray, queries: Sequence[str], keys: Sequence[str], name: str, shared: bool
-) -> None:
-    if values.shape != (len(queries), len(keys)):
+    if queries is not None and keys is not None and table.shape != (len(queries), len(keys)):
         raise ArgumentError(
-            f"{name} has the shape {values.shape}",
+            f"{name} has the shape {table.shape}",
             expected=f"{(len(queries), len(keys))}, a row for each query and a column for each key",
-            remedy="give key_tokens where queries and keys differ" if shared else None,
+            remedy="give key_tokens where queries and keys differ",
         )
+    return table

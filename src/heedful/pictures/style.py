@@ -131,6 +131,18 @@ def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
         figure.suptitle(text, x=0.01, ha="left", **place, **look)
 
 
+def figure(width: float, height: float) -> Figure:
+    """A white figure of so many inches, whose axes make room for what stands at them."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def finished(figure: Figure, title: str | None = None) -> Figure:
+    """A figure with its title, every text as it stands."""
+    head(figure, title)
+    literal(figure)
+    return figure
+
+
 def literal(figure: Figure) -> None:
     """Every text as it stands: `$` starts no formula, and each script finds its font."""
     for text in figure.findobj(Text):

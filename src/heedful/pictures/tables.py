@@ -1,4 +1,4 @@
-"""Tables of vectors side by side, a row for each token, and shares as bars."""
+"""Tables of vectors side by side, a row for each token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from heedful.errors import ArgumentError
 from heedful.pictures import style
 from heedful.pictures.labels import columns, drawable, label, shorten
-from heedful.pictures.style import INK, LETTER, QUIET
+from heedful.pictures.style import INK, LETTER
 
 Array: TypeAlias = np.ndarray | torch.Tensor
 BESIDE = 3  # tables in a row
@@ -61,11 +61,8 @@ def vectors(
     rows = math.ceil(len(drawn) / beside)
     high = min(HIGHEST, max(1.2, max(map(len, names)) * SIZE * 1.35 / 72))
     left = max(columns(name) for part in names for name in part) * LETTER * SIZE / 72
-    figure = Figure(
-        figsize=(min(WIDTH, beside * 3.2 + left + 1.0), rows * (high + 0.75) + 0.6),
-        layout="constrained",
-        facecolor="white",
-    )
+    size = min(WIDTH, beside * 3.2 + left + 1.0), rows * (high + 0.75) + 0.6
+    figure = style.figure(*size)
     axes = []
     for i, values in enumerate(drawn):
         ax = figure.add_subplot(rows, beside, i + 1)
@@ -82,66 +79,7 @@ def vectors(
         _rows(ax, [] if repeated else names[i], high)
         axes.append(ax)
     style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
-
-
-def bars(
-    shares: Sequence[Sequence[float]],
-    names: Sequence[Sequence[str]],
-    *,
-    titles: Sequence[str],
-    title: str | None = None,
-    meaning: str = "probability",
-) -> Figure:
-    """Shares as bars, each with its name and number; several groups under one scale from 0.
-
-    Args:
-        shares: those of each group, the first one on top.
-        names: of each group's bars.
-        titles: one for each group.
-        title: over all.
-        meaning: what the scale shows.
-
-    Raises:
-        ArgumentError: no groups, or other names than shares.
-
-    >>> figure = bars([[0.75, 0.25]], [["tea", "milk"]], titles=["after cup of"])
-    >>> [float(bar.get_width()) for bar in figure.axes[0].patches]
-    [0.75, 0.25]
-    """
-    if not shares or any(len(a) != len(b) or not a for a, b in zip(shares, names, strict=True)):
-        raise ArgumentError("bars without names", expected="a name for each of one bar or more")
-    beside = min(BESIDE, len(shares))
-    rows = math.ceil(len(shares) / beside)
-    count = max(map(len, shares))
-    figure = Figure(
-        figsize=(min(WIDTH, 1.6 + 3.4 * beside), rows * (0.27 * count + 0.9) + 0.5),
-        layout="constrained",
-        facecolor="white",
-    )
-    top = max(max(group) for group in shares) or 1.0
-    for i, (group, texts) in enumerate(zip(shares, names, strict=True)):
-        ax = figure.add_subplot(rows, beside, i + 1)
-        ax.barh(range(len(group)), group, color="#277f8e", height=0.72)
-        for place, share in enumerate(group):
-            ax.text(
-                share + 0.015 * top, place, f"{share:.3f}", va="center", fontsize=8, color=QUIET
-            )
-        ax.set_xlim(0, 1.18 * top)
-        ax.spines[["top", "right", "bottom"]].set_visible(False)
-        ax.spines["left"].set_color(style.EMPTY)
-        ax.set_yticks(range(len(group)), [label(text, 16) for text in texts])
-        ax.invert_yaxis()
-        ax.tick_params(length=0, labelsize=8.5, labelcolor=INK)
-        ax.tick_params(axis="x", labelcolor=QUIET, labelsize=8)
-        ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.set_xlabel(meaning if i >= len(shares) - beside else "", fontsize=9, color=QUIET)
-        ax.set_title(shorten(drawable(titles[i]), 40), fontsize=9.5, color=INK, loc="left")
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
+    return style.finished(figure, title)
 
 
 def _table(values: Array, tokens: Sequence[str]) -> np.ndarray:

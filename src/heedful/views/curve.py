@@ -60,7 +60,7 @@ def loss_curve(
     validation = _points(validation_steps, validation_losses, "validation")
     if not (len(train[0]) or len(validation[0])):
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
-    figure = Figure(figsize=(8, 4.2), layout="constrained", facecolor="white")
+    figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
     shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
     _notes(ax, shown if averaged(len(steps)) > 1 else None, note)
@@ -71,9 +71,7 @@ def loss_curve(
     style.name_ends(ax, ends, APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
+    return style.finished(figure, title)
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:

@@ -10,10 +10,18 @@ from rich.padding import Padding
 from rich.text import Text
 
 from heedful.models.description import Description, Part, Shape
-from heedful.views.column import written
 from heedful.views.terminal import Trimmed, table
 
 ARROW = "→ "
+
+
+def written(shape: Shape) -> str:
+    """A shape as text.
+
+    >>> written(("B", "N", 128))
+    '[B, N, 128]'
+    """
+    return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
 def show(console: Console, told: Description) -> None:

@@ -119,7 +119,7 @@ def forming_picture(forming: Forming, losses: Losses, *, title: str | None = Non
     2
     """
     names = list(forming.scores)
-    figure = Figure(figsize=(8, 2.4 + 1.3 * len(names)), layout="constrained", facecolor="white")
+    figure = style.figure(8, 2.4 + 1.3 * len(names))
     above, *panels = figure.subplots(
         len(names) + 1, sharex=True, height_ratios=[1.8, *[1.0] * len(names)], squeeze=False
     )[:, 0]
@@ -136,9 +136,7 @@ def forming_picture(forming: Forming, losses: Losses, *, title: str | None = Non
     if forming.rise:
         _say_rise(above, *forming.rise)
     figure.align_ylabels()
-    style.head(figure, title)
-    style.literal(figure)
-    return figure
+    return style.finished(figure, title)
 
 
 def _say_rise(ax: Axes, first: int, last: int) -> None:

@@ -68,13 +68,13 @@ def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: 
     `scores_table`.
     """
     shown = rows[:count]
-    best = [_highest(row) for row in shown]
+    best = [(row, _highest(row)) for row in shown]
     columns = _places(rows, shown)
-    columns["kind"] = [_kind(row, name) for row, name in zip(shown, best, strict=True)]
-    columns["score"] = [_short(_number(row, name)) for row, name in zip(shown, best, strict=True)]
-    columns["chance"] = [_short(_chance(row, name)) for row, name in zip(shown, best, strict=True)]
-    columns["queries"] = [str(_queries(row, name)) for row, name in zip(shown, best, strict=True)]
-    columns["why"] = [_why_none(row, name) for row, name in zip(shown, best, strict=True)]
+    columns["kind"] = [_kind(row, name) for row, name in best]
+    columns["score"] = [_short(_number(row, name)) for row, name in best]
+    columns["chance"] = [_short(row.head.chance.get(name)) for row, name in best]
+    columns["queries"] = [str(row.head.queries.get(name, 0)) for row, name in best]
+    columns["why"] = [_why_none(row, name) for row, name in best]
     if sort in (*SCORES, *MEANS):  # the order of the rows is to be seen
         columns[sort] = [_short(_number(row, sort)) for row in shown]
     return _drawn(columns, set(), 0, sort, width)
@@ -84,8 +84,8 @@ def _below(rows: list[Row], name: str) -> list[str]:
     """Chance and the number of queries of a score, where all rows that have it agree."""
     known = [row for row in rows if _number(row, name) is not None]
     return [
-        _alike([_short(_chance(row, name)) for row in known]),
-        _alike([str(_queries(row, name)) for row in known]),
+        _alike([_short(row.head.chance.get(name)) for row in known]),
+        _alike([str(row.head.queries.get(name, 0)) for row in known]),
     ]
 
 
@@ -143,25 +143,25 @@ def _width(columns: dict[str, list[str]], gap: int) -> int:
     return widths(([SHORT.get(name, name), *cells] for name, cells in columns.items()), gap)
 
 
-def _kind(row: Row, highest: str | None = None) -> str:
+def _kind(row: Row, highest: str = "") -> str:
     if row.head.kind != NONE:
         return row.head.kind
-    return NOTHING if highest is None else f"{NOTHING} ({highest})"
+    return f"{NOTHING} ({highest})" if highest else NOTHING
 
 
-def _highest(row: Row) -> str | None:
+def _highest(row: Row) -> str:
     """The kind of a head, or of one that has none its highest score with a chance."""
     if row.head.kind != NONE:
         return row.head.kind
     scores = {
         name: row.head.scores[name] for name, one in row.head.chance.items() if one is not None
     }
-    return max(scores, key=lambda name: scores[name] or 0.0, default=None)
+    return max(scores, key=lambda name: scores[name] or 0.0, default="")
 
 
-def _why_none(row: Row, highest: str | None) -> str:
+def _why_none(row: Row, highest: str) -> str:
     """Why a head has no kind, in a few words; empty where it has one."""
-    if row.head.kind != NONE or highest is None:
+    if row.head.kind != NONE or not highest:
         return ""
     if (_number(row, highest) or 0.0) < LEAST:
         return f"below {LEAST}"
@@ -172,16 +172,8 @@ def _layer(row: Row) -> str:
     return NOTHING if row.head.layer is None else str(row.head.layer)
 
 
-def _number(row: Row, name: str | None) -> float | None:
-    return None if name is None else getattr(row.head, "self_" if name == "self" else name)
-
-
-def _chance(row: Row, name: str | None) -> float | None:
-    return None if name is None else row.head.chance.get(name)
-
-
-def _queries(row: Row, name: str | None) -> int:
-    return 0 if name is None else row.head.queries.get(name, 0)
+def _number(row: Row, name: str) -> float | None:
+    return getattr(row.head, "self_" if name == "self" else name) if name else None
 
 
 def _short(number: float | None) -> str:

@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -63,25 +61,9 @@ class LiveTraining:
         self._meter = Meter(steps, start)
         self._validation = "–"
         self._bar = BarColumn()
-        self._progress = Progress(
-            self._bar,
-            TextColumn("{task.fields[line]}"),
-            console=console,
-            refresh_per_second=8,
-        )
-        self._task: TaskID = self._progress.add_task("", total=steps, completed=start, line="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        line = TextColumn("{task.fields[line]}")
+        self.progress = Progress(self._bar, line, console=console, refresh_per_second=8)
+        self._task: TaskID = self.progress.add_task("", total=steps, completed=start, line="")
 
     def show(self, event: Event) -> None:
         """Draw what happened."""
@@ -90,7 +72,7 @@ class LiveTraining:
         elif isinstance(event, Validation):
             self._validation = f"{event.loss:.3f}"
         meter, steps = self._meter, f"{self._meter.steps:,}"
-        room = self._progress.console.width - TEXT - 2 * len(steps)
+        room = self.progress.console.width - TEXT - 2 * len(steps)
         has_speed = room >= LEAST + SPEED
         self._bar.bar_width = min(max(room - has_speed * SPEED, LEAST // 2), MOST)
         speed = f"{meter.speed:>7} tokens/s  " if has_speed else ""
@@ -98,7 +80,7 @@ class LiveTraining:
             f"[bold]{meter.step:>{len(steps)},}[/]/{steps}  training [bold]{meter.loss:>5}[/]  "
             f"validation [bold]{self._validation:>5}[/]  [dim]{speed}{meter.left} left[/]"
         )
-        self._progress.update(self._task, completed=meter.step, line=line)
+        self.progress.update(self._task, completed=meter.step, line=line)
 
 
 class PlainTraining:
@@ -107,17 +89,6 @@ class PlainTraining:
     def __init__(self, console: Console, steps: int, start: int) -> None:
         self._console, self._meter = console, Meter(steps, start)
         self._every = max(1, (steps - start) // 10)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return
 
     def show(self, event: Event) -> None:
         """Print what happened."""
@@ -134,10 +105,17 @@ class PlainTraining:
             self._console.print(f"step {event.step:,}  validation loss {event.loss:.3f}{best}")
 
 
-def training_view(console: Console, steps: int, start: int) -> LiveTraining | PlainTraining:
+@contextmanager
+def training_view(
+    console: Console, steps: int, start: int
+) -> Iterator[LiveTraining | PlainTraining]:
     """The live view in a terminal, the plain one elsewhere."""
-    view = LiveTraining if console.is_terminal else PlainTraining
-    return view(console, steps, start)
+    if not console.is_terminal:
+        yield PlainTraining(console, steps, start)
+        return
+    view = LiveTraining(console, steps, start)
+    with view.progress:
+        yield view
 
 
 @contextmanager

@@ -17,7 +17,7 @@ SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "ro
 
 def made(texts):
     model = every_kind.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
-    return Generation(OpenedGPT(model, every_kind.LETTERS, Path("letters")), texts, "letters", "a ")
+    return Generation(OpenedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
 
 
 def test_a_late_frame_takes_no_field_from_who_types_in_it(browser, opened):

@@ -144,7 +144,7 @@ def test_the_one_file_has_the_image(opened, recording, tmp_path):
     path, texts = tmp_path / "page.html", Texts({"photo": recording})
     one_file.write(path, texts, "a file")
     page = opened(path.as_uri(), "file://", offline=True)
-    about, arrays = unpacked(Answers(texts).image((0, 0, 0), "queries"))
+    about, arrays = unpacked(Answers(texts).ask("image", {"call": "0.0.0", "axis": "queries"}))
     found = page.page.evaluate(ASK, {"call": "0.0.0", "axis": "queries"})
     np.testing.assert_array_equal(np.array(found["pixels"]).reshape(24, 48, 3), arrays["pixels"])
     assert found["places"] == arrays["places"].tolist() == [-1, *range(18)]

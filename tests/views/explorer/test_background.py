@@ -6,7 +6,6 @@ import pytest
 from raised import RAISED
 
 from heedful.errors import RunError
-from heedful.views.explorer import background as of_background
 from heedful.views.explorer.background import Background, Job
 
 IN_GENERATORS = [error for error in RAISED if not isinstance(error, StopIteration)]
@@ -76,13 +75,3 @@ def test_a_job_that_fails_says_why_in_a_line_and_is_not_begun_again(error, said)
     assert told == ["good", "good"]
     assert bad.said == {"note": said, "done": 1.0}
     assert not bad.build()  # what it has is never told as all
-
-
-def test_what_waited_longest_is_left_where_too_much_is_wanted(monkeypatch):
-    monkeypatch.setattr(of_background, "MOST", 2)
-    background, told = Background(), []
-    for name in "abc":
-        background.show(Counted(name, told))
-    while background.work():
-        pass
-    assert "".join(told) == "ccbb"

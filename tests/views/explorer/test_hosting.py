@@ -2,15 +2,9 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
-
-import pytest
-
-from heedful.errors import RunError
-from heedful.views.explorer.hosting import serve
 
 SERVE = """
 import sys, time
@@ -33,17 +27,7 @@ hosting.serve(Texts({}), lambda address: print(address, flush=True))
 """
 
 
-def test_a_port_that_is_taken_is_told():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(RunError, match=f"port {port} .*in use.*; leave --port out"):
-            serve(None, print, port=port)
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_at_once_also_while_it_computes(how):
+def test_it_ends_also_while_it_computes():
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -53,8 +37,8 @@ def test_it_ends_at_once_also_while_it_computes(how):
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         opener.open(address, timeout=20)
         assert opener.open(address.split("?")[0] + "ask/about", timeout=20).status == 200
-        process.send_signal(how)
+        process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=10)
-    assert process.returncode in (-how, 1, 130)
+    assert process.returncode in (-signal.SIGINT, 1, 130)
     assert "Fatal" not in said
     assert "ERROR" not in said

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import every_kind
 import pytest
-import tokenizers
 import uvicorn
 from raised import RAISED
 
@@ -20,8 +19,7 @@ from heedful.opened import OpenedGPT
 from heedful.recording import load
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.guard import MOST
-from heedful.views.explorer.server import Explorer
+from heedful.views.explorer.server import MOST, Explorer
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
@@ -132,29 +130,21 @@ def test_nothing_is_told_without_the_word(browser, served, path):
     assert browser.status(path, Cookie=other) == 403
 
 
-def test_another_name_another_port_or_no_host_is_refused(browser, served):
-    _, port = served
-    assert browser.status(ROW, Host=f"localhost:{port}") == 200
-    for host in (
-        "evil.example", f"evil.example:{port}", "127.0.0.1", "localhost", f"127.0.0.1:{port + 1}",
-        f"[::1]:{port}", f"127.0.0.1:{port}.evil.example", f"0.0.0.0:{port}", "",
-    ):  # fmt: skip
+def test_another_host_or_a_page_of_another_origin_is_refused(browser, served):
+    port = served[1]
+    ours = {"Host": f"localhost:{port}"}, {"Origin": f"http://127.0.0.1:{port}"}
+    for headers in (*ours, {"Sec_Fetch_Site": "same-origin"}):
+        assert browser.status(ROW, **headers) == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}",
+                 f"127.0.0.1:{port}.evil.example", f"0.0.0.0:{port}", ""):  # fmt: skip
         assert browser.status(ROW, Host=host) == 403, host
     for hosts in (None, [f"127.0.0.1:{port}", "evil.example"]):  # which the protocol forbids
         assert browser.status(ROW, Host=hosts) in (400, 403), hosts
-
-
-def test_a_page_of_another_origin_is_refused(browser, served):
-    _, port = served
-    assert browser.status(ROW, Origin=f"http://127.0.0.1:{port}") == 200
-    for origin in (
-        "http://evil.example", f"http://127.0.0.1:{port + 1}", f"https://127.0.0.1:{port}",
-        f"127.0.0.1:{port}", "null", "", f"http://localhost:{port}", f"http://[::1]:{port}",
-    ):  # fmt: skip
+    for origin in ("http://evil.example", f"http://127.0.0.1:{port + 1}", f"127.0.0.1:{port}",
+                   f"https://127.0.0.1:{port}", "null", f"http://localhost:{port}"):  # fmt: skip
         assert browser.status(ROW, Origin=origin) == 403, origin
     for site in ("cross-site", "same-site"):
         assert browser.status(ROW, Sec_Fetch_Site=site) == 403
-    assert browser.status(ROW, Sec_Fetch_Site="same-origin") == 200
 
 
 def test_every_answer_has_the_policy(browser):
@@ -165,50 +155,34 @@ def test_every_answer_has_the_policy(browser):
         assert policy.startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
-        assert headers["cross-origin-resource-policy"] == "same-origin"
-        assert headers["cache-control"] == "no-store"
-        assert "access-control-allow-origin" not in headers
+        told = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+                "cross-origin-resource-policy": "same-origin", "cache-control": "no-store",
+                "access-control-allow-origin": None}  # fmt: skip
+        assert {name: headers[name] for name in told} == told
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/page/../server.py", "/page/%2e%2e/server.py", "/page/..%2fserver.py",
-        "/page/%2e%2e%2f%2e%2e%2fserver.py", "/page//etc/passwd", "/page/....//server.py",
-        "/page/..\\server.py", "/page/%00", "/page/style/../../server.py", "/page/", "/page/style",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("path", ["../server.py", "%2e%2e/server.py", "..%2fserver.py",
+                                  "/etc/passwd", "..\\server.py", "%00", ""])  # fmt: skip
 def test_no_path_leaves_the_folder_of_the_page(browser, path):
-    status, said, _ = browser.ask(path)
+    status, said, _ = browser.ask(f"/page/{path}")
     assert status in (400, 404)
     assert b"import" not in said
     assert b"root:" not in said
 
 
-def test_what_is_absurd_in_size_is_refused_at_once(browser):
-    assert browser.status(f"/ask/find?call=0.0.0&axis=keys&text={'x' * 5000}") == 414
-    for length in (str(MOST + 1), "9" * 30, "9" * 400):
-        assert browser.status("/record", "POST", Content_Length=length) in (400, 413)
+def test_what_does_not_fit_has_its_status(browser):
+    for path, status in (
+        (f"/ask/find?call=0.0.0&axis=keys&text={'x' * 5000}", 414), ("/ask/row", 400),
+        ("/ask/row?call=0.0.0&heads=%00&at=0", 400), ("/ask/__class__", 404), ("/record", 405),
+    ):  # fmt: skip
+        assert browser.status(path) == status
+    for method in ("PUT", "OPTIONS", "BREW"):
+        assert browser.status(ROW, method) == 405
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     many = chunk * (MOST // 0x10000 + 2)
     assert browser.status("/record", "POST", many, Transfer_Encoding="chunked") == 413
+    assert browser.status("/record", "POST", b"x" * (MOST + 1)) == 413
     assert browser.status(ROW) == 200
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW"])
-def test_other_methods_are_refused(browser, method):
-    assert browser.status(ROW, method) == 405
-
-
-def test_wrong_words_are_400_and_no_question_404(browser):
-    assert browser.status("/ask/row?call=0.0.0&heads=0&at=99") == 400
-    assert browser.status("/ask/row?call=0.0.0&heads=%00&at=0") == 400
-    assert browser.status("/ask/row") == 400
-    assert browser.status("/ask/everything") == 404
-    assert browser.status("/ask/__class__") == 404
-    assert browser.status("/record") == 405
 
 
 @pytest.mark.parametrize("error", RAISED, ids=repr)
@@ -220,22 +194,6 @@ def test_a_fault_of_ours_is_a_line_and_harms_no_other(error, browser, monkeypatc
     status, said, _ = browser.ask("/ask/cell")
     assert (status, said) == (500, f"{type(error).__name__}: by zero".encode())
     assert browser.status(ROW) == 200
-
-
-def test_a_tokenizer_that_panics_harms_no_other_text():
-    class Panicking(Model):
-        def record(self, text):
-            words = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
-            words.pre_tokenize_str(text)
-            return super().record(text)
-
-    with running(Panicking()) as (explorer, port):
-        ours = Browser(explorer, port)
-        status, line, _ = ours.ask("/record", "POST", f'["{"a" * 40}b"]'.encode())
-        assert (status, line.count(b"\n")) == (500, 0)
-        assert line.startswith(b"PanicException: ")
-        assert ours.status("/record", "POST", b'["a text"]') == 200
-        assert ours.status(ROW) == 200
 
 
 def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
@@ -250,27 +208,6 @@ def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
         assert browser.status("/record", "POST", wrong) == 400, wrong
     evil = f"http://127.0.0.1:{served[1] + 1}"
     assert browser.status("/record", "POST", b"text", Origin=evil) == 403
-
-
-def test_without_a_model_nothing_is_recorded():
-    with running() as found:
-        status, said, _ = Browser(*found).ask("/record", "POST", b"a text")
-    assert (status, said) == (400, b"there is no model here, only recordings")
-
-
-def test_a_hundred_at_once_and_two_browsers(served, browser):
-    found, other = [], Browser(*served)
-    threads = [
-        threading.Thread(target=lambda of=of: found.append(of.ask(ROW)[:2]))
-        for of in (browser, other) * 50
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert {status for status, _ in found} == {200}
-    assert len({data for _, data in found}) == 1
-    assert len(found) == 100
 
 
 def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, monkeypatch):
@@ -304,7 +241,7 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
 
 
 def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
-    """Whoever has not the word gets nothing; without a model it is said that nothing grows."""
+    """Whoever has not the word gets nothing; without a model nothing grows, nor is recorded."""
     for path, how in (("/generation", "GET"), ("/generation/begin", "POST")):
         assert browser.status(path, how, b"{}" if how == "POST" else None) == 400
         assert browser.status(path, how, b"", Cookie=None) == 403
@@ -312,7 +249,7 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
     def made(texts):
         config = GPTConfig(**every_kind.SHAPE, heads=3)
         opened = OpenedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
-        return Generation(opened, texts, "letters", "a head")
+        return Generation(opened, texts, "a head")
 
     with running(generation=made) as (explorer, port):
         ours = Browser(explorer, port)
@@ -324,24 +261,15 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
         while (told := unpacked(ours.ask("/generation")[1])[0])["runs"]:
             pass
         assert (told["tokens"], told["seed"]) == (10, 7)
-        assert unpacked(ours.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])[1]["weights"].shape == (
-            9,
-        )
+        _, row = unpacked(ours.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])
+        assert row["weights"].shape == (9,)
         path = tmp_path / "text.safetensors"
         path.write_bytes(ours.ask("/generation/file?call=1.0.0.10")[1])
         assert load(path)[1].shape == (3, 10, 10)
-        for path, how, said in (
-            ("/generation?at=5", "GET", None), ("/generation?at=-1", "GET", None),
-            ("/generation?at=", "GET", None), ("/generation/file?call=0.0.0", "GET", None),
-            ("/generation/file?call=0.0.0.3", "GET", None),
-            ("/generation/file?call=1.0.0.11", "GET", None),
-            ("/ask/row?call=1.0.0.11&heads=0&at=3", "GET", None),
-            ("/ask/row?call=0.0.0.5&heads=0&at=3", "GET", None),
-            ("/ask/row?call=1.0.0&heads=0&at=3", "GET", None),
-            ("/generation/begin", "POST", b"{"), ("/generation/begin", "POST", b"[" * 9999),
-            ("/generation/choose", "POST", b'{"at": 6, "token": true}'),
-        ):  # fmt: skip
-            assert ours.status(path, how, said) == 400, path
+        for path in ("generation?at=5", "generation?at=-1", "generation/file?call=0.0.0.3",
+                     "generation/file?call=1.0.0.11", "ask/row?call=1.0.0.11&heads=0&at=3",
+                     "ask/row?call=1.0.0&heads=0&at=3"):  # fmt: skip
+            assert ours.status(f"/{path}") == 400, path
+        assert ours.status("/generation/begin", "POST", b"[" * 9999) == 400
         assert ours.status("/generation/read", "POST", b"{}") == 404
-        assert ours.status("/generation/begin") == 405
-        assert ours.status("/generation/begin", "POST", b"{}", Origin="http://evil") == 403
+        assert ours.status("/record", "POST", b'["a text"]') == 400

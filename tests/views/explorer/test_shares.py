@@ -75,15 +75,6 @@ def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch
     np.testing.assert_array_equal(found["keys"][:3], [2, 2, 2])
 
 
-def test_what_is_not_wanted_any_more_is_not_computed(recordings, monkeypatch):
-    monkeypatch.setattr(of_shares, "FEW", 0)
-    ask = asking(recordings["causal"])
-    assert ask("0.0.0", keys="0-2")[0]["done"] == 0
-    assert ask("0.0.0", keys="0-2", stop="1")[0]["word"] == "stopped"
-    assert not ask.answers.background.work()
-    assert ask("0.0.0", keys="0-2")[0]["done"] == 0  # and begins anew when it is wanted again
-
-
 def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):
     about = asking(recordings["cross"], segments={"a": [0, 1, 3]}).answers.texts.about()
     [text] = about[0]["texts"]

@@ -7,7 +7,7 @@ from raised import RAISED
 
 from heedful.errors import RunError
 from heedful.views.explorer import turns as of_turns
-from heedful.views.explorer.caught import FaultError
+from heedful.views.explorer.background import FaultError
 from heedful.views.explorer.turns import RefusedError, Turns
 
 
@@ -90,22 +90,6 @@ def test_a_question_that_fails_harms_no_other(turns, error):
         assert (type(answer), str(answer)) == (FaultError, f"{type(error).__name__}: by zero")
 
 
-def test_work_goes_on_while_nobody_asks_and_gives_way(turns):
-    steps, stopped = [], threading.Event()
-
-    def work(going_on):
-        while going_on():
-            steps.append(1)
-            if len(steps) > 1_000_000:
-                return False
-        stopped.set()
-        return True
-
-    asked = turns(work)
-    assert asked.ask(lambda: "at once").result(5) == "at once"
-    assert stopped.wait(5) or steps
-
-
 def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(turns):
     ended = threading.Event()
 
@@ -126,28 +110,3 @@ def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(turns):
     held.go.set()
     asked.end()
     assert not asked._thread.is_alive()
-
-
-def test_it_wakes_for_work_that_is_wanted_later(turns):
-    wanted, done = threading.Event(), threading.Event()
-
-    def work(going_on):
-        if wanted.is_set():
-            done.set()
-        return False
-
-    asked = turns(work)
-    wanted.set()
-    asked.ask(lambda: None).result(5)
-    assert done.wait(5)
-
-
-def test_idle_work_waits_until_a_burst_of_questions_is_over(turns):
-    begun = threading.Event()
-    asked = turns(lambda going_on: begun.set() or False, 30.0)
-    assert begun.wait(5)  # nobody has asked yet
-    assert asked.ask(lambda: "first").result(5) == "first"
-    begun.clear()
-    for i in range(3):
-        assert not begun.wait(0.05)
-        assert asked.ask(lambda i=i: i).result(5) == i

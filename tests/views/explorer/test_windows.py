@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from every_kind import padded, sharp
+from every_kind import sharp
 
 import heedful
 from heedful.views.explorer.texts import Texts
@@ -44,10 +44,3 @@ def test_a_window_and_a_call_in_it_open_on_themselves(swin):
     window = recording.sequences[1].parts[2]
     assert opened_on(window)[1] == "call=0.6.0"
     assert opened_on(window[1])[1] == "call=0.6.1"
-
-
-def test_what_is_known_of_the_axes_is_told_of_each_call(swin):
-    for recording in (swin[0], padded()):
-        [about] = Texts({"one": recording}).about()
-        told = [call["layout"] for call in about["texts"][-1]["calls"]]
-        assert told == [call.layout for call in recording]

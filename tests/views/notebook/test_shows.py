@@ -13,7 +13,7 @@ from every_kind import MADE, of_gpt, padded
 import heedful
 from heedful.errors import ArgumentError
 from heedful.recording import notebook
-from heedful.views.notebook import frame, hosts
+from heedful.views.notebook import frame, looking, shows
 from heedful.views.notebook.opening import opened_on
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -22,8 +22,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 @pytest.fixture
 def kernel(monkeypatch):
     """A process that is a notebook's kernel, of no known host."""
-    monkeypatch.setattr(hosts, "is_notebook", lambda: True)
-    for name in hosts.VS_CODE:
+    monkeypatch.setattr(shows, "is_notebook", lambda: True)
+    for name in shows.VS_CODE:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -39,12 +39,9 @@ def test_the_page_with_the_table_and_the_words_beside_it(kernel):
         assert repr(shown).startswith("<")
 
 
-def test_outside_of_a_notebook_there_is_no_page():
-    assert of_gpt()._repr_mimebundle_() is None
-
-
 def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
-    monkeypatch.setattr(hosts, "has_widgets", lambda: False)
+    for module in (shows, looking):
+        monkeypatch.setattr(module, "has_widgets", lambda: False)
     monkeypatch.setattr(notebook, "find_spec", lambda name: None)
     recording = of_gpt()
     assert recording._repr_mimebundle_() is None
@@ -76,13 +73,6 @@ def test_a_frame_is_small_shut_in_and_begins_with_words():
     assert html.unescape(line).startswith("Call 'blocks.1.attend': causal")
     assert "weight" in line
     assert "connect-src 'none'" in html.unescape(page)
-
-
-def test_a_long_recording_stays_small_in_a_frame(monkeypatch):
-    from every_kind import long
-
-    monkeypatch.setattr(frame, "LIMIT", 0.43)
-    assert len(frame.frame(long(700))) < 0.43 * 1.1e6
 
 
 def test_a_call_and_a_text_open_on_themselves():

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 from walks import walk
@@ -8,7 +9,7 @@ from heedful.views.walk import as_json
 from heedful.views.walk.as_json import as_data
 
 
-@pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
+@pytest.mark.parametrize("kind", ["grouped", "seq2seq"])
 def test_all_of_a_walk_is_json(kind):
     found = walk(kind, layer=1)
     data = json.loads(json.dumps(as_data(found)))
@@ -19,11 +20,9 @@ def test_all_of_a_walk_is_json(kind):
         assert step["shape"] == list(stage.shape)
         assert step["chain"] == [list(shape) for shape in stage.chain]
         assert step["factors"] == [factor.name for factor in stage.factors or ()]
-        rows, columns = step["indices"]
-        shown = stage.part(rows, columns)
-        wanted = [[None if n == -torch.inf else n for n in row] for row in shown.flatten(0, -2)]
-        flat = torch.tensor(shown.shape[:-1]).prod()
-        assert len(wanted) == flat
+        shown = stage.part(*step["indices"])
+        numbers = torch.tensor(np.array(step["numbers"], float)).nan_to_num(-torch.inf)
+        torch.testing.assert_close(numbers, shown.double(), check_dtype=False)
         if stage.rows != "width" and stage.columns != "id":
             assert step["written_out"] is None or " = " in step["written_out"]
     assert data["answers"][-1]["likeliest"][0]["token"] == found.answers[-1].likeliest[0].token

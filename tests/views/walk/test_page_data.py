@@ -40,6 +40,10 @@ def test_every_number_and_every_formula_is_the_librarys(kind):
             assert [head["stages"][at]["name"] for at in one[names]] == [s.name for s in others]
         if stage.how is not None:
             check_formula(stage, one, arrays, i, rows, columns)
+    likely = [one.token for one in found.answers[-1].likeliest]
+    [logits] = [one for one in head["stages"] if one["name"] == "logits"]
+    assert logits["names"][: len(likely)] == likely
+    assert head["answers"][-1]["likeliest"][0]["token"] == likely[0]
 
 
 def check_formula(stage, one, arrays, i, rows, columns):
@@ -54,16 +58,6 @@ def check_formula(stage, one, arrays, i, rows, columns):
         np.testing.assert_allclose(numbers, made.numbers, rtol=1e-6)
     else:
         assert text.format(*map(int, numbers)).replace("{", "") == made.text
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_likeliest_tokens_stand_for_the_vocabulary(kind):
-    found = walk(kind)
-    head, _, _ = told(found)
-    likely = [one.token for one in found.answers[-1].likeliest]
-    [logits] = [one for one in head["stages"] if one["name"] == "logits"]
-    assert logits["names"][: len(likely)] == likely
-    assert head["answers"][-1]["likeliest"][0]["token"] == likely[0]
 
 
 def test_what_is_too_large_keeps_its_first_and_its_last():

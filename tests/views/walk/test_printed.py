@@ -9,8 +9,6 @@ from rich.console import Console
 from walks import walk
 
 from heedful.explain import VARIANTS, explain
-from heedful.views.numbers import visible
-from heedful.views.terminal import fit
 from heedful.views.walk.followed import follow
 from heedful.views.walk.printed import show
 
@@ -26,7 +24,7 @@ def printed(found, width=80, query=None, **terminal):
     return screen.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [40, 80, 140])
+@pytest.mark.parametrize("width", [40, 140])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_line_is_longer_than_the_terminal_is_wide(variant, width):
     memory = "für 注意力 👩‍🚀 " * 9 if variant == "cross" else None
@@ -47,6 +45,7 @@ def test_small_matrices_stand_there_whole_with_their_tokens():
     assert ["journey", "0.1385", "0.2379", "0.2333", "0.1240", "0.1082", "0.1581"] in lines
     assert ["journey", "0.4419", "0.6515", "0.5683"] in lines
     assert "journey → Your: 0.55×0.43 + 0.87×0.15 + 0.66×0.89 = 0.9544" in text
+    assert "journey → Your: e^0.9544 / (e^0.9544 + e^1.4950 + e^1.4754 + …) = 0.1385" in text
     assert "…" not in text.split("weights")[0]
 
 
@@ -71,19 +70,7 @@ def test_a_followed_token_of_many_shows_the_keys_that_matter():
     assert "488 others" in text
 
 
-def test_colours_only_where_there_are_any():
-    found = explain(SENTENCE, "multihead")
-    assert "\x1b" not in printed(found, force_terminal=False)
-    coloured = printed(found, force_terminal=True, color_system="truecolor")
-    assert "48;2;253;231;37" in coloured  # viridis' yellow: the weight of 1 in the first row
-    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
-    without = printed(found)
-    rows = [line.split() for line in plain.splitlines()]
-    assert all(line.split() in rows for line in without.splitlines())
-    assert "48;2" not in printed(found, force_terminal=True, no_color=True)
-
-
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.text(min_size=1, max_size=40), st.integers(30, 90), st.booleans())
 def test_any_text_makes_a_page(text, width, causal):
     if not text.split() or any("\ud800" <= char <= "\udfff" for char in text):
@@ -91,13 +78,6 @@ def test_any_text_makes_a_page(text, width, causal):
     page = printed(explain(text, "causal" if causal else "simple"), width)
     assert max(map(cell_len, page.splitlines())) <= width
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page)
-
-
-def test_labels_never_move_the_cursor_and_fit_their_cells():
-    assert visible("\x1b[2J") == "<1b>[2J"
-    for label in ("journey", "注意力", "👩‍🚀👩‍🚀", "e\u0301", ""):
-        for width in range(2, 9):
-            assert cell_len(fit(label, width)) == width
 
 
 def section(text, name):
@@ -160,24 +140,7 @@ def test_a_followed_page_says_what_the_stages_hold(variant):
     )
 
 
-def test_the_example_of_the_weights_is_the_softmax():
-    text = printed(explain(SENTENCE), 80)
-    example = next(line for line in text.splitlines() if "e^" in line)
-    expected = "journey → Your: e^0.9544 / (e^0.9544 + e^1.4950 + e^1.4754 + …) = 0.1385"
-    assert example.strip() == expected
-
-
-@pytest.mark.parametrize("width", [80, 100, 101, 140])
-def test_a_small_matrix_is_whole_at_every_width(width):
-    text = printed(explain(SENTENCE), width)
-    for numbers in (
-        ["0.9544", "1.4950", "1.4754", "0.8434", "0.7070", "1.0865"],
-        ["0.1385", "0.2379", "0.2333", "0.1240", "0.1082", "0.1581"],
-    ):
-        assert any(line.split()[-6:] == numbers for line in text.splitlines())
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
 def test_a_whole_model_at_any_width(kind, width):
     found = walk(kind, layer=1, head=2)
@@ -210,14 +173,6 @@ def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
     assert bars == sorted(bars, reverse=True)
 
 
-def test_a_bert_answers_where_its_masks_are_and_says_so_where_there_are_none():
-    text = printed(walk("bert"))
-    assert text.count("likeliest words for 👍🏽 @4") == 1
-    text = printed(walk("bert", 3))
-    assert "likeliest" not in text
-    assert "Write 👍🏽 for a word of the text" in " ".join(text.split())
-
-
 def test_each_place_of_a_translation_has_its_line():
     found = walk("seq2seq")
     lines = section(printed(found, 100), "likeliest tokens after each token")
@@ -236,8 +191,3 @@ def test_every_sum_of_a_page_is_right():
     for first, sign, second, total in sums:
         made = float(first) + float(second) if sign == "+" else float(first) / float(second)
         assert made == pytest.approx(float(total), abs=2e-4)
-
-
-def test_a_long_text_is_no_longer_a_page_than_a_short_one():
-    short, long = (printed(walk("gpt", count)).count("\n") for count in (16, 400))
-    assert long < short + 40

@@ -70,15 +70,6 @@ def test_every_number_is_the_librarys_for_any_sentence(computed, variant, option
             np.testing.assert_allclose(numbers, expected, rtol=0, atol=1e-12, err_msg=stage.name)
 
 
-def test_four_heads(computed):
-    frame = as_typed("multihead", heads=4, dim=8)
-    [made] = computed(["typed"], ALL, [[frame, "The cat sat", ""]])
-    found = explain("The cat sat", "multihead", heads=4, dim=8)
-    np.testing.assert_allclose(
-        made["stages"][-1]["numbers"][0], found.stages[-1].numbers(), atol=1e-12
-    )
-
-
 def test_words_and_their_vectors_of_any_script(computed):
     sentences = [*SENTENCES, *drawn_sentences(300), "a" * 300]
     line = "asked.map((text) => words.words(text).map((w) => [w, vectors.vector(w, 5, 3, {})]))"

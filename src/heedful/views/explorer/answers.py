@@ -8,7 +8,7 @@ the model's own numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -76,10 +76,12 @@ class Answers:
             "written": self.written, "moments": [one._asdict() for one in self.texts.moments],
         })  # fmt: skip
 
-    def tokens(self, where: Where, axis: str, start: int, stop: int) -> bytes:
+    def tokens(self, asked: Asked) -> bytes:
         """The text of some queries or keys; null where it is not known."""
-        call = self.texts.call(*where)
-        names = call.query_tokens if axis == "queries" else call.key_tokens
+        where, axis, size = self._axis(asked)
+        start = asked.number("start", size + 1)
+        stop = asked.number("stop", 10**12, start)
+        names = self._names(where, axis)
         if names is None:
             return packed({"start": start, "tokens": None})
         part = names[start : min(stop, start + TOKENS)]
@@ -87,87 +89,95 @@ class Answers:
         cut = [name[:LONGEST] for name in part]
         return packed({"start": start, "tokens": cut, "cut": lengths})
 
-    def image(self, where: Where, axis: str) -> bytes:
+    def image(self, asked: Asked) -> bytes:
         """The picture under an axis: its pixels (h, w, 3), and the patch of each token, (L,)."""
+        where, axis, _ = self._axis(asked)
         picture = images.picture_of(self.texts.call(*where), axis)
         if picture is None:
             raise ArgumentError(f"no image under the {axis}", expected="an axis of patches")
         head, arrays = images.as_data(picture)
         return packed(head, **arrays)
 
-    def find(self, where: Where, axis: str, text: str) -> bytes:
+    def find(self, asked: Asked) -> bytes:
         """The places of tokens in which a text stands, whatever its case; the first thousand.
 
         First those of which it is all, but for white space.
         """
-        call = self.texts.call(*where)
-        names = (call.query_tokens if axis == "queries" else call.key_tokens) or []
-        asked = text.casefold()
-        found = [i for i, name in enumerate(names) if asked in name.casefold()]
-        found.sort(key=lambda i: names[i].casefold().strip() != asked.strip())
+        where, axis, _ = self._axis(asked)
+        text = asked.text("text").casefold()
+        names = [name.casefold() for name in self._names(where, axis) or []]
+        places = [i for i, name in enumerate(names) if text in name]
+        places.sort(key=lambda i: names[i].strip() != text.strip())
         return packed(
-            {"count": len(found)},
-            places=torch.tensor(found[:FOUND], dtype=torch.int32, device="cpu"),
+            {"count": len(places)},
+            places=torch.tensor(places[:FOUND], dtype=torch.int32, device="cpu"),
         )
 
-    def small(self, where: Where) -> bytes:
+    def small(self, asked: Asked) -> bytes:
         """A picture of each head: (H, r, c), the largest weight of each cell."""
-        overview = self._overview(where)
+        overview = self._overview(asked.where())
         overview.call.checked()
         return packed(self._told(overview), maps=overview.maps())
 
-    def scores(self, where: Where) -> bytes:
+    def scores(self, asked: Asked) -> bytes:
         """Every head's scores and kind; of a long call nothing at first, then sampled ones."""
-        overview = self._overview(where)
+        overview = self._overview(asked.where())
         kinds, scores = overview.heads()
         return packed({**self._told(overview), "kinds": kinds}, **scores)
 
-    def tile(self, where: Where, place: Place) -> bytes:
+    def tile(self, asked: Asked) -> bytes:
         """The pixels of a tile: exact where that is quick, or its pyramid has it; else sampled."""
-        call = self.texts.call(*where)
+        where, call = self._call(asked)
+        head, level, row, column = asked.numbers("place", 4)
+        if head not in call.heads:
+            raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
+        place = Place(head, level, row, column, asked.choice("reduce", "mean", "max"))
         rows, _ = place.region(call)
         call.checked()
         if tiles.is_direct(call, place):
-            sums = self._unknown(where, [place.head], rows)
+            sums = self._unknown(where, [head], rows)
             if not sums:
                 # of half precision the model's kernel told the rows' sums in half precision too
                 is_half = call.causes.query.element_size() < 4 and not tiles.is_small(call, place)
                 word = "half precision" if is_half else "exact"
                 return packed({"word": word}, tile=tiles.exact(call, place))
             return packed(self._told(*sums), tile=self._sampled(where, place))
-        key = ("pyramid", where, place.head, place.reduce)
-        pyramid = self._job(key, lambda: Pyramid(call, place.head, place.reduce))
+        key = ("pyramid", where, head, place.reduce)
+        pyramid = self._job(key, lambda: Pyramid(call, head, place.reduce))
         if pyramid.has(place):
             return packed({"word": "exact"}, tile=pyramid.tile(place))
         return packed(self._told(pyramid), tile=self._sampled(where, place))
 
-    def row(self, where: Where, heads: list[int], query: int) -> bytes:
+    def row(self, asked: Asked) -> bytes:
         """The weights of one query on every key, the mean over some heads, (M,)."""
-        call = self.texts.call(*where)
+        _, call = self._call(asked)
+        heads, query = asked.heads(call), asked.number("at", call.shape[1])
         return packed({"word": "exact"}, weights=_mean(call, heads, [query], None)[0])
 
-    def column(self, where: Where, heads: list[int], key: int) -> bytes:
+    def column(self, asked: Asked) -> bytes:
         """The weights of every query on one key, the mean over some heads, (N,).
 
         Sampled it has NaN for a query that was not looked at.
         """
-        call = self.texts.call(*where)
-        N = call.shape[1]
+        where, call = self._call(asked)
+        _, N, M = call.shape
+        heads, key = asked.heads(call), asked.number("at", M)
         sums = self._unknown(where, heads, range(N))
         if not sums:
             return packed({"word": "exact"}, weights=_mean(call, heads, None, [key])[:, 0])
         some = evenly(N, SOME)
-        found = torch.full((N,), torch.nan, dtype=torch.float32, device="cpu")
-        found[some] = _mean(call, heads, some, [key])[:, 0]
-        return packed(self._told(*sums), weights=found)
+        weights = torch.full((N,), torch.nan, dtype=torch.float32, device="cpu")
+        weights[some] = _mean(call, heads, some, [key])[:, 0]
+        return packed(self._told(*sums), weights=weights)
 
-    def part(self, where: Where, head: int, queries: range, keys: range) -> bytes:
+    def part(self, asked: Asked) -> bytes:
         """Single cells, (n, m), and which of them the mask lets be seen, (n, m), 0 or 1."""
+        where, call = self._call(asked)
+        head, queries, keys = _region(asked, call)
         if len(queries) * len(keys) > PART:
             raise ArgumentError(
                 f"{len(queries):,} × {len(keys):,} cells", expected=f"at most {PART:,} at once"
             )
-        call = self.texts.call(*where)
         region = as_slice(queries), as_slice(keys)
         if self._unknown(where, [head], queries):
             raise RunError("rows that are not computed yet", remedy="ask again in a moment")
@@ -176,9 +186,11 @@ class Answers:
             {"word": "exact"}, weights=call.weights(head, *region), seen=seen.to(torch.uint8)
         )
 
-    def cell(self, where: Where, head: int, query: int, key: int) -> bytes:
+    def cell(self, asked: Asked) -> bytes:
         """One weight with all that makes it, and its rivals in the row."""
-        call = self.texts.call(*where)
+        _, call = self._call(asked)
+        _, N, M = call.shape
+        head, query, key = asked.head(call), asked.number("query", N), asked.number("key", M)
         made = call.one_weight(head, query, key)
         scores = made.scores
         best = scores.topk(min(RIVALS, len(scores)))
@@ -197,13 +209,29 @@ class Answers:
             weights=(best.values[known] - made.log_sum_exp).exp(),
         )  # fmt: skip
 
-    def strongest(self, where: Where, head: int, queries: range, keys: range, count: int) -> bytes:
+    def strongest(self, asked: Asked) -> bytes:
         """The largest weights of a region, descending: [weight, query, key] each."""
-        call = self.texts.call(*where)
+        where, call = self._call(asked)
+        head, queries, keys = _region(asked, call)
+        count = asked.number("count", STRONGEST + 1, 1)
         key = ("strongest", where, head, queries, keys, count)
         job = self._job(key, lambda: Strongest(call, head, queries, keys, count))
         call.checked()
-        return packed({**self._told(job), "cells": [list(one) for one in job.cells]})
+        return packed({**self._told(job), "cells": [list(cell) for cell in job.cells]})
+
+    def _call(self, asked: Asked) -> tuple[Where, Call]:
+        where = asked.where()
+        return where, self.texts.call(*where)
+
+    def _axis(self, asked: Asked) -> tuple[Where, str, int]:
+        """A call, one of its axes, and how long that is."""
+        where, call = self._call(asked)
+        axis = asked.choice("axis", "keys", "queries")
+        return where, axis, call.shape[1 if axis == "queries" else 2]
+
+    def _names(self, where: Where, axis: str) -> list[str] | None:
+        call = self.texts.call(*where)
+        return call.query_tokens if axis == "queries" else call.key_tokens
 
     def _overview(self, where: Where) -> Overview:
         if where not in self._overviews:
@@ -262,73 +290,24 @@ def _value(call: Call, head: int, key: int) -> float | None:
     return float(call.value[at, key].float().norm())
 
 
-def _tile(of: Answers, asked: Asked) -> bytes:
-    where = asked.where()
-    head, level, row, column = asked.numbers("place", 4)
-    call = of.texts.call(*where)
-    if head not in call.heads:
-        raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
-    reduce = asked.choice("reduce", "mean", "max")
-    return of.tile(where, Place(head, level, row, column, reduce))
-
-
-def _axis(of: Answers, asked: Asked) -> tuple[Where, str, int]:
-    """A call, one of its axes, and how long that is."""
-    where, axis = asked.where(), asked.choice("axis", "keys", "queries")
-    return where, axis, of.texts.call(*where).shape[1 if axis == "queries" else 2]
-
-
-def _tokens(of: Answers, asked: Asked) -> bytes:
-    where, axis, size = _axis(of, asked)
-    start = asked.number("start", size + 1)
-    return of.tokens(where, axis, start, asked.number("stop", 10**12, start))
-
-
-def _find(of: Answers, asked: Asked) -> bytes:
-    where, axis, _ = _axis(of, asked)
-    return of.find(where, axis, asked.text("text"))
-
-
-def _row(of: Answers, asked: Asked) -> bytes:
-    where = asked.where()
-    call = of.texts.call(*where)
-    return of.row(where, asked.heads(call), asked.number("at", call.shape[1]))
-
-
-def _column(of: Answers, asked: Asked) -> bytes:
-    where = asked.where()
-    call = of.texts.call(*where)
-    return of.column(where, asked.heads(call), asked.number("at", call.shape[2]))
-
-
-def _cell(of: Answers, asked: Asked) -> bytes:
-    where = asked.where()
-    call = of.texts.call(*where)
+def _region(asked: Asked, call: Call) -> tuple[int, range, range]:
+    """A head, and some of its queries and keys."""
     _, N, M = call.shape
-    return of.cell(where, asked.head(call), asked.number("query", N), asked.number("key", M))
+    return asked.head(call), asked.run("queries", N), asked.run("keys", M)
 
 
-def _region(of: Answers, asked: Asked) -> tuple[Where, int, range, range]:
-    where = asked.where()
-    call = of.texts.call(*where)
-    _, N, M = call.shape
-    return where, asked.head(call), asked.run("queries", N), asked.run("keys", M)
-
-
-QUESTIONS = {
-    "about": lambda of, asked: of.about(),
-    "small": lambda of, asked: of.small(asked.where()),
-    "scores": lambda of, asked: of.scores(asked.where()),
-    "tile": _tile,
-    "tokens": _tokens,
-    "find": _find,
-    "image": lambda of, asked: of.image(*_axis(of, asked)[:2]),
-    "row": _row,
-    "column": _column,
-    "cell": _cell,
-    "part": lambda of, asked: of.part(*_region(of, asked)),
-    "segments": lambda of, asked: of.shares.ask(asked),
-    "strongest": lambda of, asked: of.strongest(
-        *_region(of, asked), asked.number("count", STRONGEST + 1, 1)
-    ),
+QUESTIONS: dict[str, Callable[[Answers, Asked], bytes]] = {
+    "about": lambda answers, asked: answers.about(),
+    "small": Answers.small,
+    "scores": Answers.scores,
+    "tile": Answers.tile,
+    "tokens": Answers.tokens,
+    "find": Answers.find,
+    "image": Answers.image,
+    "row": Answers.row,
+    "column": Answers.column,
+    "cell": Answers.cell,
+    "part": Answers.part,
+    "segments": lambda answers, asked: answers.shares.ask(asked),
+    "strongest": Answers.strongest,
 }

@@ -10,12 +10,41 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from heedful.views.explorer.caught import FaultError, as_ours, caught
+from heedful.errors import HeedfulError, RunError
 
 MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
+
+
+class FaultError(RunError):
+    """What a job raised that is none of heedful's errors, in one line."""
+
+
+@contextmanager
+def caught(tell: Callable[[HeedfulError], Any]) -> Iterator[None]:
+    """Tell what a job in a thread of ours raises; nothing it raises ends the thread.
+
+    A library in Rust, as tokenizers is, panics with a `BaseException` that is no `Exception`, and
+    `StopIteration` never arrives through an event loop: all but our own becomes a `FaultError`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        tell(as_ours(error))
+
+
+def as_ours(error: BaseException) -> HeedfulError:
+    """An error as one of heedful's.
+
+    >>> as_ours(KeyError("a"))
+    FaultError("KeyError: 'a'")
+    """
+    if isinstance(error, HeedfulError):
+        return error
+    return FaultError(": ".join(filter(None, (type(error).__name__, str(error)))))
 
 
 class Job(ABC):
@@ -51,6 +80,18 @@ class Job(ABC):
     def said(self) -> dict[str, object]:
         """What an answer tells of a job: how far it is, or why it will not come."""
         return {"note": self.failed, "done": 1.0} if self.failed else {"done": self.done}
+
+
+def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
+    """Runs of rows of at most so many weights, and the share that is done with each.
+
+    >>> list(bands(range(5), 10, 20))
+    [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]
+    """
+    size = max(1, weights // max(1, width))
+    for first in range(0, len(queries), size):
+        run = queries[first : first + size]
+        yield (first + len(run)) / len(queries), run
 
 
 class Background:

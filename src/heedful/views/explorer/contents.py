@@ -19,13 +19,12 @@ from torch import Tensor
 from heedful.errors import HeedfulError
 from heedful.recording import Call
 from heedful.recording.head_types import Gathering
-from heedful.recording.progress import Progress, Tell, within
+from heedful.recording.progress import Progress, Tell
 from heedful.views.explorer.answers import LONGEST, Answers, Where
 from heedful.views.explorer.images import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.inputs_in_file import Inputs
 from heedful.views.explorer.overview import SMALL, Pictured, scores_told
-from heedful.views.explorer.shares_in_file import shares_in_file
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.texts import Texts, named
 from heedful.views.explorer.wire import packed, unpacked
 
 PICTURES = 0.25  # of the room, that the pictures of heads may take before they become smaller
@@ -71,7 +70,7 @@ class Contents:
 
     def __init__(self, texts: Texts, room: float, bits: int, progress: Tell) -> None:
         self.texts = texts
-        self._calls = places(texts)
+        self._calls = texts.calls()
         self._parts = Parts()
         self.heads: list[Head] = []
         self.inputs: dict[Where, Inputs] = {}
@@ -82,7 +81,7 @@ class Contents:
         for (where, call), size in zip(self._calls, weights, strict=True):
 
             def tell(share: float, done: int = done, size: int = size) -> None:
-                progress(0.9 * (done + share * size) / total)
+                progress((done + share * size) / total)
 
             try:
                 about, arrays = self._measured(where, side, bits, tell)
@@ -91,8 +90,6 @@ class Contents:
                 self.wrong[where] = about["wrong"]
             self._parts.add(f"call {named(where)}", about | self._axes(call, pixels), **arrays)
             done += size
-        names = [where for where, _ in self._calls]
-        self._parts.parts += shares_in_file(texts, names, within(progress, 9, 10))
 
     def deflated(self, file: dict[str, Any]) -> bytes:
         """All parts, with what the page says of itself."""
@@ -141,21 +138,6 @@ class Contents:
             return None
         head, arrays = as_data(picture, pixels)
         return self._parts.share(head, **arrays)
-
-
-def places(texts: Texts) -> list[tuple[Where, Call]]:
-    """Every call with its numbers."""
-    return [
-        ((r, t, c), texts.call(r, t, c))
-        for r, recording in enumerate(texts.about())
-        for t, text in enumerate(recording["texts"])
-        for c in range(len(text["calls"]))
-    ]
-
-
-def named(where: Where) -> str:
-    """A call as the page names it."""
-    return ".".join(map(str, where))
 
 
 def _deflated(parts: Iterable[bytes]) -> bytes:

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import shlex
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,14 +31,13 @@ from torch import Tensor
 from heedful.configuration import setting
 from heedful.errors import ArgumentError, RunError
 from heedful.models.decoding import Sampling
-from heedful.opened import OpenedGPT
 from heedful.opened.protocol import Opened
 from heedful.recorder import record
 from heedful.recording import Recording
 from heedful.recording.checks import is_whole
 from heedful.recording.growing import Growing
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.caught import caught
+from heedful.views.explorer.background import caught
 from heedful.views.explorer.continued import Continued, continued
 from heedful.views.explorer.growing_text import GrowingText
 from heedful.views.explorer.texts import Texts, short
@@ -69,50 +66,21 @@ class Wishes(Sampling):
         return Sampling(**{name: getattr(self, name) for name in names})
 
 
-@dataclass
-class _Text:
-    """A text as far as it is written.
-
-    name: of its prompt, which is `said` in full. prompt: how many tokens it began with. first: how
-    many were there when the seed was last taken. likely: for each token after the prompt, and for
-    the next one, the likeliest with their probabilities, before temperature and what else chooses.
-    chances: of the tokens after the prompt. logits: (1, V), of the next. number: of the recording.
-    """
-
-    name: str
-    said: str
-    growing: Growing
-    ids: list[int]
-    prompt: int
-    first: int
-    likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    logits: Tensor = field(
-        default_factory=lambda: torch.empty(1, 0, dtype=torch.float32, device="cpu")
-    )
-    number: int = 0
-
-    def is_begun_with(self, prompt: str) -> bool:
-        """Whether it is this prompt and nothing else."""
-        return self.said == prompt and len(self.ids) == self.prompt
-
-
 class Generation:
     """What the page can do with a model that continues texts.
 
     Args:
         opened: the model.
         texts: where each text becomes a recording.
-        called: how the model was named, in the command that gives a text again.
         prompt: what is read at first; "" begins from nothing.
 
     Raises:
         ArgumentError: a model that continues no text.
     """
 
-    def __init__(self, opened: Opened, texts: Texts, called: str, prompt: str = "") -> None:
-        self._opened, self._texts, self._called = opened, texts, called
-        self._wishes, self._sampling = Wishes(), Sampling()
+    def __init__(self, opened: Opened, texts: Texts, prompt: str = "") -> None:
+        self._opened, self._texts = opened, texts
+        self._sampling = Sampling()
         self._seed: int | None = None
         self._generator: torch.Generator | None = None
         self._left, self._why = 0, ""  # tokens yet to be added, and why there are no more
@@ -126,8 +94,13 @@ class Generation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a page needs to offer it: the model's name, and what is wished by default."""
-        return {"model": self._opened.directory.name, "wishes": Wishes().to_dict()}
+        """The model's name, and what can be wished, with the defaults."""
+        sentences = {wish.name: wish.metadata["sentence"] for wish in dataclasses.fields(Wishes)}
+        first = {name: sentences[name] for name in ("tokens", "temperature")}
+        return {
+            "model": self._opened.directory.name, "wishes": Wishes().to_dict(),
+            "says": first | sentences,
+        }  # fmt: skip
 
     def do(self, deed: str, words: Any) -> bytes:
         """A deed of `DEEDS` with what a page gave, and what is known then.
@@ -163,7 +136,7 @@ class Generation:
         about = {
             "recording": text.number, "tokens": len(text.ids), "prompt": text.prompt,
             "said": text.said, "runs": self._left > 0, "why": self._why, "full": self._is_full,
-            "seed": self._seed, "command": self._command(),
+            "seed": self._seed,
         }  # fmt: skip
         return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
@@ -198,20 +171,24 @@ class Generation:
 
     def _begin(self, prompt: str) -> None:
         reading = continued(self._opened, prompt)
-        size = len(reading.ids)
-        text = _Text(short(prompt) or "from nothing", prompt, Growing(), [], size, size)
-        self._read(reading, text, reading.ids)
+        name = short(prompt) or "from nothing"
+        text = GrowingText(name, prompt, self._opened, reading, len(reading.ids))
+        self._read(text, reading.ids)
         if not text.growing.tokens:
             raise RunError(
                 f"no attention in a {type(reading.model).__name__}",
                 expected="a model that attends to the tokens before each",
             )
-        self._continued, self._left = reading, 0
+        self._left = 0
         self._open(text, text.name)
 
-    def _open(self, text: _Text, name: str) -> None:
+    @property
+    def _continued(self) -> Continued:
+        return self._text.continued
+
+    def _open(self, text: GrowingText, name: str) -> None:
         """Make a text the one that grows, and a recording that can be looked at."""
-        text.number = self._texts.grow(name, GrowingText(text, self._opened, self._continued))
+        text.number = self._texts.grow(name, text)
         self._text, self._why, self._generator = text, "", None
 
     def _run(self, wishes: Wishes) -> None:
@@ -225,8 +202,7 @@ class Generation:
                 self._seed = secrets.randbelow(2**31)
             device = next(self._continued.model.parameters()).device
             self._generator = torch.Generator(device).manual_seed(self._seed)
-            self._text.first = len(self._text.ids)
-        self._wishes, self._sampling = wishes, wishes.sampling
+        self._sampling = wishes.sampling
         self._left, self._why = wishes.tokens, ""
         size = len(self._text.ids)
         self._continued.cut(size, size + wishes.tokens)
@@ -246,13 +222,13 @@ class Generation:
         start = at - text.prompt
         [piece] = self._opened.pieces([token])
         new = dataclasses.replace(
-            text, growing=Growing(), ids=text.ids[:at], first=at + 1,
+            text, growing=Growing(), ids=text.ids[:at], pieces=[],
             likely=text.likely[: start + 1], chances=text.chances[:start],
         )  # fmt: skip
         if self._continued.cut(at, at + 1):
             new.growing = text.growing.until(at)  # else all is read again
         new.chances.append(chances[ids.index(token)])
-        self._read(self._continued, new, [token])
+        self._read(new, [token])
         self._open(new, f"{text.name}, {at}: {piece}")
 
     def _step(self, recording: Recording) -> None:
@@ -267,7 +243,7 @@ class Generation:
             self._end("the model ended the text here")
             return
         chance = float(text.logits.float().softmax(-1)[0, token])
-        self._take(self._continued, text, [token], recording)
+        self._take(text, [token], recording)
         text.chances.append(chance)  # of no token that could not be read
         self._left -= 1
 
@@ -276,14 +252,15 @@ class Generation:
         most = self._continued.context_length
         return most is not None and len(self._text.ids) >= most
 
-    def _read(self, reading: Continued, text: _Text, ids: list[int]) -> None:
+    def _read(self, text: GrowingText, ids: list[int]) -> None:
         """Read tokens, recorded."""
-        with torch.inference_mode(), record(reading.model) as recording:
-            self._take(reading, text, ids, recording)
+        with torch.inference_mode(), record(text.continued.model) as recording:
+            self._take(text, ids, recording)
         text.growing.missed |= recording.missed
 
-    def _take(self, reading: Continued, text: _Text, ids: list[int], recording: Recording) -> None:
+    def _take(self, text: GrowingText, ids: list[int], recording: Recording) -> None:
         """Read tokens in an open recording, and know what may follow."""
+        reading = text.continued
         device = next(reading.model.parameters()).device
         logits = reading.logits(_row([*text.ids, *ids]).to(device))[:, : reading.size]
         text.growing.take(recording)
@@ -300,27 +277,6 @@ class Generation:
 
     def _end(self, why: str) -> None:
         self._left, self._why = 0, " ".join(why.split())
-
-    def _command(self) -> str:
-        """What gives this text again; "" where no command does, or nothing was added."""
-        text, wishes = self._text, self._wishes
-        added = len(text.ids) - text.first
-        if self._seed is None or not added or not isinstance(self._opened, OpenedGPT):
-            return ""
-        prompt = text.said + self._opened.tokenizer.decode(text.ids[text.prompt : text.first])
-        if (
-            text.first > text.prompt
-            and self._opened.ids(prompt)[0].tolist() != text.ids[: text.first]
-        ):
-            return ""  # that text has other tokens
-        default = Sampling()
-        options = [
-            f"--{name.replace('_', '-')} {value:g}"
-            for name, value in wishes.sampling.to_dict().items()
-            if value != getattr(default, name)
-        ]
-        words = ["heedful generate", shlex.quote(self._called), shlex.quote(prompt)]
-        return " ".join([*words, f"--tokens {added} --seed {self._seed}", *options])
 
 
 def file_of(texts: Texts, asked: Asked) -> bytes:

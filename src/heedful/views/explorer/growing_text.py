@@ -1,8 +1,11 @@
-"""A text that grows, of which the page is told by how many tokens it has."""
+"""A text that a model continues, of which the page is told by how many tokens it has."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
 
 from heedful.opened.protocol import Opened
 from heedful.recording import Recording
@@ -11,42 +14,52 @@ from heedful.views.explorer.continued import Continued
 from heedful.views.explorer.text import Text
 
 
-class Written(Protocol):
-    """What is told of a text that is written: its causes, its ids, the length of its prompt."""
-
-    growing: Growing
-    ids: list[int]
-    prompt: int
-
-
+@dataclass
 class GrowingText:
-    """The calls of a text that is being written, at any length that it has had.
+    """A text as far as it is written, with its calls at any length that it has had.
 
-    Args:
-        written: the text.
-        opened, continued: the model, which names the tokens.
+    name: of its prompt, which is `said` in full. opened: the model, which names the tokens.
+    continued: what goes on with the text. prompt: how many tokens it began with. likely: for each
+    token after the prompt, and for the next one, the likeliest with their probabilities, before
+    temperature and what else chooses. chances: of the tokens after the prompt. logits: (1, V), of
+    the next. number: of the recording.
     """
 
-    def __init__(self, written: Written, opened: Opened, continued: Continued) -> None:
-        self._written, self._opened, self._continued = written, opened, continued
-        self._pieces: list[str] = []
+    name: str
+    said: str
+    opened: Opened
+    continued: Continued
+    prompt: int
+    growing: Growing = field(default_factory=Growing)
+    ids: list[int] = field(default_factory=list)
+    likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
+    logits: Tensor = field(
+        default_factory=lambda: torch.empty(1, 0, dtype=torch.float32, device="cpu")
+    )
+    number: int = 0
+    pieces: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
         """How many there are by now."""
-        return self._written.growing.tokens
+        return self.growing.tokens
 
     @property
     def missed(self) -> dict[str, str]:
         """Modules whose attention was not understood, and why."""
-        return self._written.growing.missed
+        return self.growing.missed
+
+    def is_begun_with(self, prompt: str) -> bool:
+        """Whether it is this prompt and nothing else."""
+        return self.said == prompt and len(self.ids) == self.prompt
 
     def recording(self, tokens: int) -> Recording:
         """The first tokens as a recording of one pass."""
-        self._pieces += self._opened.pieces(self._written.ids[len(self._pieces) :])
-        found = self._written.growing.recording(tokens)
-        self._continued.name(found, self._pieces[:tokens])
-        return found
+        self.pieces += self.opened.pieces(self.ids[len(self.pieces) :])
+        recording = self.growing.recording(tokens)
+        self.continued.name(recording, self.pieces[:tokens])
+        return recording
 
     def at(self, tokens: int) -> Text:
         """The calls on the first tokens.
@@ -54,5 +67,5 @@ class GrowingText:
         Raises:
             ArgumentError: more than there are, or none.
         """
-        of = self.recording(tokens)
-        return Text("the text", list(of), prompt=self._written.prompt, sides=of.sides)
+        recording = self.recording(tokens)
+        return Text("the text", list(recording), prompt=self.prompt, sides=recording.sides)

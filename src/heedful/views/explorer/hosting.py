@@ -26,7 +26,7 @@ def serve(
     model: Any = None,
     generation: Generation | None = None,
 ) -> None:
-    """Answer browsers; `ready` is told the address once it can be opened.
+    """Answer browsers; `ready` is told the address, which can be opened.
 
     Args:
         texts: what is looked at.
@@ -45,10 +45,9 @@ def serve(
             explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
             proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
         )  # fmt: skip
-        address = f"http://{HOST}:{taken}/?word={explorer.word}"
-        server = _Server(settings, lambda: ready(address), explorer.turns.end)
         try:
-            server.run(sockets=[listening])
+            ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
+            uvicorn.Server(settings).run(sockets=[listening])
         finally:
             explorer.turns.end()
 
@@ -67,23 +66,3 @@ def _listening(port: int) -> socket.socket:
             f"port {port} ({error.strerror})", remedy="leave --port out, and a free one is taken"
         ) from error
     return listening
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens, and refuses who waits as soon as it is to end."""
-
-    def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], end: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self._ready, self._end = ready, end
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's."""
-        await super().startup(sockets)
-        self._ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, which waits for answers on their way."""
-        self._end()
-        await super().shutdown(sockets)

@@ -19,14 +19,15 @@ from torch import Tensor
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
 from heedful.ops.evenly import evenly
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
-from heedful.views.explorer.masks_in_file import mask_as_data
 from heedful.views.explorer.wire import packed, planes
 
 SINGLE = 32  # bits of a number
 SAMPLED = 16  # queries of a head whose weights are compared
 ROWS = 256  # of a bias that are looked at in one go
+BITS = 512  # queries whose bits of a mask are made in one go
 
 Arrays = dict[str, Tensor]
 
@@ -163,3 +164,47 @@ def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
     """A part that many heads may need, named by what is in it."""
     data = packed({}, **arrays)
     return {f"{kind}-{hashlib.blake2b(data, digest_size=8).hexdigest()}": data}
+
+
+def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """The parts of a call's mask, of which all have to allow a pair, and their arrays by name.
+
+    causal: query n sees keys m ≤ n + this. window: |n + offset − m| < this. runs: from one array's
+    number up to another's. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, the lowest bit first.
+    """
+    mask, (_, N, M) = call.causes.mask, call.shape
+    parts: tuple[Mask, ...] = ()
+    if mask is not None:
+        parts = mask.parts if isinstance(mask, Combined) else (mask,)
+    told: list[dict[str, Any]] = []
+    arrays: dict[str, Tensor] = {}
+    for i, part in enumerate(parts):
+        offset = M - N if getattr(part, "offset", None) is None else part.offset  # type: ignore[attr-defined]
+        if isinstance(part, Causal):
+            told.append({"causal": offset})
+        elif isinstance(part, Window):
+            told.append({"window": part.size, "offset": offset})
+        elif isinstance(part, KeyRanges):
+            told.append({"runs": f"mask{i}"})
+            arrays[f"mask{i}"] = torch.stack([part.first, part.end])
+        else:
+            told.append({"bits": f"mask{i}"})
+            arrays[f"mask{i}"] = _bits(part, call)
+    return told, arrays
+
+
+def _bits(part: Mask, call: Call) -> Tensor:
+    """A table packed; one row of it where all queries see the same."""
+    _, N, M = call.shape
+    if isinstance(part, Packed):
+        bits = part.bits
+    elif isinstance(part, Dense | Padding):
+        table = part.table if isinstance(part, Dense) else part.keep
+        table = torch.atleast_2d(table)
+        bits = Packed.of(table.expand(*table.shape[:-1], M)).bits
+    else:
+        runs = (slice(start, start + BITS) for start in range(0, N, BITS))
+        crops = [part.crop(call.shape, run) for run in runs]
+        bits = torch.cat([Packed.of(crop).bits for crop in crops], dim=-2)
+    bits = bits.reshape(-1, *bits.shape[-2:])
+    return bits[:, :1] if bool((bits == bits[:, :1]).all()) else bits

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from heedful.errors import RunError
 from heedful.files import replacing
 from heedful.recording.progress import Tell, within
-from heedful.views.explorer.contents import Contents, Head, places
+from heedful.views.explorer.contents import Contents, Head
 from heedful.views.explorer.inputs_in_file import SINGLE, Inputs, bytes_of
 from heedful.views.explorer.page_files import PAGE, styles
 from heedful.views.explorer.texts import Texts
@@ -87,7 +87,7 @@ def _bits(recordings: Texts, room: int) -> int:
 
     Where they do not all fit, more heads are worth more than the sixteenth bit.
     """
-    calls = [call for _, call in places(recordings)]
+    calls = [call for _, call in recordings.calls()]
     needed = {bits: sum(bytes_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
     if needed[SINGLE] <= room / 4:
         return SINGLE
@@ -126,7 +126,7 @@ def _about(contents: Contents, held: list[Head], bits: int) -> dict[str, Any]:
     off = 0.0 if bits == SINGLE else max((inputs.difference for inputs in computed), default=0.0)
     count, words = len(contents.heads), []
     if wrong := len(contents.wrong):
-        words.append(f"{wrong} of {len(places(contents.texts))} calls cannot be shown; "
+        words.append(f"{wrong} of {len(contents.texts.calls())} calls cannot be shown; "
                      "the page says why.")  # fmt: skip
     if len(held) < count:
         words.append(

@@ -20,7 +20,7 @@ from heedful.recording import Call
 from heedful.recording.head_types import Even, Evidence, Gathering, evidence
 from heedful.recording.heads import heads_with
 from heedful.views.explorer import tiles
-from heedful.views.explorer.background import Job
+from heedful.views.explorer.background import Job, bands
 
 SMALL = 32  # cells of a head's small picture
 FEW = 1 << 23  # weights whose scores are computed at once
@@ -67,14 +67,15 @@ class Overview(Job):
 
     def steps(self) -> Iterator[None]:
         """Some runs of queries of every head, then all queries of one head after the other."""
-        H, N, _ = self.call.shape
+        H, N, M = self.call.shape
         for i in range(H):
             for _ in self._head(i, _runs(N)):
                 yield
         maps = self.maps()
         for i in range(H):
             picture = Pictured(self.call)
-            for share in self._head(i, self._bands(), picture):
+            whole = [run for _, run in bands(range(N), M, BAND)]
+            for share in self._head(i, whole, picture):
                 self.done = (i + share) / H
                 yield
             maps[i] = picture.result()[0]
@@ -98,12 +99,6 @@ class Overview(Job):
             for whole, part in zip(kept, of, strict=True):
                 if whole is not None and part is not None:
                     whole[i] = part[0]
-
-    def _bands(self) -> list[range]:
-        """All queries in runs of as many weights as one step has."""
-        _, N, M = self.call.shape
-        size = max(1, BAND // max(1, M))
-        return [range(at, min(at + size, N)) for at in range(0, N, size)]
 
     def _sampled(self) -> Tensor:
         """Small pictures of single queries, of as many as are quick."""

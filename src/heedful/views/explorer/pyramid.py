@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.ops.score_tables import as_slice
 from heedful.recording import Call
 from heedful.views.explorer.background import Job
-from heedful.views.explorer.tiles import SIDE, Place, pooled_keys
+from heedful.views.explorer.tiles import SIDE, Place, pooled
 
 FINEST = 5
 BAND = 16  # rows of cells that are computed in one step
@@ -54,12 +54,12 @@ class Pyramid(Job):
         part = self._cells[rows, columns]
         weights, seen = part.nan_to_num(), (~part.isnan()).float()
         if self.reduce == "max":
-            pixels = _pooled(weights, by)
+            pixels = pooled(weights, by, "max")
         else:  # cells at the edge weigh what they have
             _, N, M = self.call.shape
             sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
-            pixels = _pooled(weights * sizes, by, "mean") / _pooled(sizes, by, "mean")
-        return pixels.masked_fill(_pooled(seen, by) == 0, torch.nan)
+            pixels = pooled(weights * sizes, by, "mean") / pooled(sizes, by, "mean")
+        return pixels.masked_fill(pooled(seen, by, "max") == 0, torch.nan)
 
     def _compute(self, band: range) -> None:
         _, N, M = self.call.shape
@@ -77,11 +77,6 @@ class Pyramid(Job):
         hidden = self.call.hidden_cells((cell, cell), self.head, *region)
         part = self._cells[as_slice(band), first : first + cells.shape[1]]
         part.copy_(cells.masked_fill(hidden, torch.nan))
-
-
-def _pooled(table: Tensor, by: int, reduce: str = "max") -> Tensor:
-    """Pieces of by × by numbers as one; those at the edge may have fewer."""
-    return pooled_keys(pooled_keys(table, by, reduce).mT, by, reduce).mT
 
 
 def _sizes(size: int) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from heedful.ops.score_tables import as_slice
 from heedful.recording import Call
-from heedful.views.explorer.background import Job
+from heedful.views.explorer.background import Job, bands
 from heedful.views.explorer.tiles import seen_by
 
 BAND = 1 << 23  # weights that are computed in one step
@@ -23,7 +23,7 @@ class Sums(Job):
 
     def steps(self) -> Iterator[None]:
         """Run of rows after run of rows; those that are known cost nothing."""
-        for done, run in _bands(self.queries, self.call.shape[2]):
+        for done, run in bands(self.queries, self.call.shape[2], BAND):
             self.call.log_sum_exp(self.head, queries=as_slice(run))
             self.done = done
             yield
@@ -53,7 +53,7 @@ class Strongest(Job):
 
     def steps(self) -> Iterator[None]:
         """Run of rows after run of rows."""
-        for done, run in _bands(self.queries, self._width):
+        for done, run in bands(self.queries, self._width, BAND):
             keys = seen_by(self.call, run, self.keys, 1)
             self._best = _largest(self._best + self._of(list(run), keys), self.count)
             self.done = done
@@ -83,11 +83,3 @@ class Strongest(Job):
 def _largest(cells: list[Cell], count: int) -> list[Cell]:
     """Descending; of equal ones the first query, then the first key."""
     return sorted(cells, key=lambda cell: (-cell[0], cell[1], cell[2]))[:count]
-
-
-def _bands(queries: range, width: int) -> Iterator[tuple[float, range]]:
-    """Runs of rows of as many weights as one step has, and the share that is done with each."""
-    size = max(1, BAND // max(1, width))
-    for first in range(0, len(queries), size):
-        run = queries[first : first + size]
-        yield (first + len(run)) / len(queries), run

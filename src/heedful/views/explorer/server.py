@@ -16,9 +16,9 @@ from starlette.routing import Route
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.caught import FaultError
+from heedful.views.explorer.background import FaultError
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
-from heedful.views.explorer.guard import MOST, Guard
+from heedful.views.explorer.guard import Guard
 from heedful.views.explorer.page_files import PAGE, served
 from heedful.views.explorer.texts import short
 from heedful.views.explorer.turns import RefusedError, Turns, nothing
@@ -27,6 +27,7 @@ from heedful.views.explorer.turns import RefusedError, Turns, nothing
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
 NO_GENERATION = "no text grows here: start it with --generate"
+MOST = 2_000_000  # bytes of a text
 LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
 
 

@@ -7,7 +7,6 @@ a share is a mean over whole segments. The numbers are those of `recording.segme
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from heedful.ops.segments import SegmentShares
 from heedful.recording import Call
 from heedful.recording.segments import standing, with_rest
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import Background, Job
+from heedful.views.explorer.background import Background, Job, bands
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed
 
@@ -47,20 +46,13 @@ class Shares(Job):
     def steps(self) -> Iterator[None]:
         """Run of rows after run of rows, of one head after the other."""
         H, N, M = self.call.shape
-        size = max(1, BAND // max(1, M))
         for i in range(H):
             own = SegmentShares(self.queries, self.keys)
-            for first in range(0, max(1, N), size):
-                run = range(first, min(first + size, N))
+            for share, run in [*bands(range(N), M, BAND)] or [(1.0, range(N))]:
                 self.call.gathered(own, heads=slice(i, i + 1), within=run)
-                self.done = min(NEARLY, (i + run.stop / max(1, N)) / H)
+                self.done = min(NEARLY, (i + share) / H)
                 yield
             self._of.append(own)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What is said of the numbers."""
-        return {"word": "exact", "sinks": self.call.causes.sinks is not None}
 
     def arrays(self) -> dict[str, Tensor]:
         """share, chance (H, A, B), learned and queries (H, A), keys (B,); once it is whole."""
@@ -79,7 +71,7 @@ class SharesOf:
         self._answers: dict[tuple, bytes] = {}
 
     def ask(self, asked: Asked) -> bytes:
-        """The shares of a call, or how far they are; with `stop` they are not wanted any more.
+        """The shares of a call, or how far they are.
 
         `keys` are the marks, as 0-40,50-60;60-80; `queries` those of another text. What is in no
         segment comes last, if there is any.
@@ -90,10 +82,6 @@ class SharesOf:
         keys = asked.marks("keys", M)
         queries = asked.marks("queries", N) if call.crosses else None
         key = (where, repr(keys), repr(queries))
-        if asked.choice("stop", "", "1"):
-            if key in self._jobs:
-                self._background.forget(self._jobs.pop(key))
-            return packed({"word": "stopped"})
         if key not in self._answers:
             if key not in self._jobs:
                 self._jobs[key] = shares(call, keys, queries)
@@ -101,7 +89,8 @@ class SharesOf:
             self._background.show(job)
             if not job.is_whole:
                 return packed({"word": "not computed yet", **job.said})
-            self._answers[key] = packed(job.about, **job.arrays())
+            about = {"word": "exact", "sinks": call.causes.sinks is not None}
+            self._answers[key] = packed(about, **job.arrays())
             del self._jobs[key]
             if len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]

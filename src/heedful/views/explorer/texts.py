@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
-from typing import Any, NamedTuple, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ArgumentError
 from heedful.recording import Call, Recording
 from heedful.recording.head_types import Even
 from heedful.recording.marked import Told
+from heedful.views.explorer.asked import Where
 from heedful.views.explorer.text import Text, texts_of
+
+if TYPE_CHECKING:
+    from heedful.views.explorer.growing_text import GrowingText
 
 NAMED = 40  # characters of a text by which it is called
 SIZES = 4  # of each text that grows, whose calls are kept: a page asks for the newest ones
@@ -39,24 +41,6 @@ class Moment(NamedTuple):
     validated: int | None
 
 
-class Grows(Protocol):
-    """A text that is being written: `GrowingText`."""
-
-    @property
-    def tokens(self) -> int:
-        """How many there are by now."""
-
-    @property
-    def missed(self) -> Mapping[str, str]:
-        """Modules whose attention was not understood, and why."""
-
-    def at(self, tokens: int) -> Text:
-        """The calls on the first tokens."""
-
-    def recording(self, tokens: int) -> Recording:
-        """These tokens as a recording of one pass."""
-
-
 class _Finished:
     """The texts of a recording."""
 
@@ -76,7 +60,7 @@ class _Finished:
 class _Growing:
     """The one text of a recording that is being written, with each number of tokens."""
 
-    def __init__(self, source: Grows, chosen: Chosen) -> None:
+    def __init__(self, source: GrowingText, chosen: Chosen) -> None:
         self.source = source
         self._at = lru_cache(SIZES)(lambda tokens: source.at(tokens).of(*chosen))
         self._at(source.tokens)  # or it raises before it is there
@@ -123,7 +107,7 @@ class Texts:
         self._of[self._free(name)] = found
         return found.texts
 
-    def grow(self, name: str, text: Grows) -> int:
+    def grow(self, name: str, text: GrowingText) -> int:
         """One more recording, of a text that is being written; its number."""
         self._of[self._free(name)] = _Growing(text, self._chosen)
         return len(self._of) - 1
@@ -142,6 +126,16 @@ class Texts:
         return [
             {"name": name, "missed": of.source.missed, "texts": of.about()}
             for name, of in self._of.items()
+        ]
+
+    def calls(self) -> list[tuple[Where, Call]]:
+        """Every call of what is finished, with its numbers."""
+        return [
+            ((r, t, c), call)
+            for r, of in enumerate(self._of.values())
+            if isinstance(of, _Finished)
+            for t, text in enumerate(of.texts)
+            for c, call in enumerate(text.calls)
         ]
 
     def whole(self, recording: int, tokens: int) -> Recording:
@@ -171,17 +165,16 @@ class Texts:
         of = self._text(recording, text, tokens)
         return of.scored[_place("call", call, len(of.calls))], of.even
 
-    def marked(
-        self, recording: int, text: int, tokens: int | None = None
-    ) -> dict[bool, dict[str, Tensor]]:
-        """The segments that are marked at first, of what is read and of what is written."""
-        return self._text(recording, text, tokens).marks
-
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
         return self._recording(recording).text(text, tokens)
 
     def _recording(self, number: int) -> _Finished | _Growing:
         return list(self._of.values())[_place("recording", number, len(self._of))]
+
+
+def named(where: Where) -> str:
+    """A call as the page names it."""
+    return ".".join(map(str, where))
 
 
 def short(text: str) -> str:

@@ -76,7 +76,7 @@ def exact(call: Call, place: Place) -> Tensor:
     cell = 1 << place.level
     if is_small(call, place):  # whole rows are as exact as `weights`, also in half precision
         part = call.weights(place.head, rows, columns).float()
-        found = pooled_keys(pooled_keys(part, cell, place.reduce).mT, cell, place.reduce).mT
+        found = pooled(part, cell, place.reduce)
     else:
         found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
     return found.masked_fill(call.hidden_cells((cell, cell), place.head, rows, columns), torch.nan)
@@ -110,6 +110,11 @@ def seen_by(call: Call, queries: range, columns: range, cell: int) -> range:
         return seen
     start = columns.start + (seen.start - columns.start) // cell * cell
     return range(start, min(columns.stop, start + -(-(seen.stop - start) // cell) * cell))
+
+
+def pooled(part: Tensor, cell: int, reduce: str) -> Tensor:
+    """Weights (n, m) pooled in cells of `cell` × `cell`; those at the edge have fewer."""
+    return pooled_keys(pooled_keys(part, cell, reduce).mT, cell, reduce).mT
 
 
 def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:

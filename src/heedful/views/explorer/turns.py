@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.views.explorer.caught import caught
+from heedful.views.explorer.background import caught
 
 MOST = 200  # questions that may wait
 PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do

@@ -8,10 +8,9 @@ from typing import Any
 from heedful.errors import ArgumentError
 from heedful.opened import Opened, open_model
 from heedful.recording import Call, Recording, Sequence, load
-from heedful.views.notebook import hosts
 from heedful.views.notebook.answering import Shown
 from heedful.views.notebook.opening import opened_on
-from heedful.views.notebook.shows import bundle
+from heedful.views.notebook.shows import bundle, has_widgets
 
 EXPECTED = (
     "a recording, a text or a call of one; the path of a recording; or a model that "
@@ -72,7 +71,7 @@ def look(
     >>> look(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
     <Look at Recording of 1 call, 1 sequence; a notebook shows it>
     """
-    if kernel and not hosts.has_widgets():
+    if kernel and not has_widgets():
         raise ArgumentError(
             "kernel=True without anywidget",
             remedy="pip install 'heedful[notebook]', or leave it out",

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from heedful.recording import Call, Recording, Sequence
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.texts import Texts, named
 
 NAME = "recording"
 
@@ -63,12 +63,8 @@ def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts,
 
 def _address(texts: Texts, is_meant: Any) -> str:
     """The address of the first call that is meant; empty where there is none."""
-    [recording] = texts.about()
-    for t, text in enumerate(recording["texts"]):
-        for c in range(len(text["calls"])):
-            if is_meant(texts.call(0, t, c)):
-                return urlencode({"call": f"0.{t}.{c}"})
-    return ""
+    meant = (where for where, call in texts.calls() if is_meant(call))
+    return next((urlencode({"call": named(where)}) for where in meant), "")
 
 
 def _is_same(one: Call, other: Call) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from html import escape
 from typing import Any
 
 from heedful.errors import HeedfulError
 from heedful.recording import Call
-from heedful.views.notebook import hosts
 from heedful.views.notebook.answering import Shown
 
 HTML = "text/html"
+# Guesses, as no notebook says its name to its kernel: VS Code starts kernels with variables of its
+# own process, and Colab's kernels have brought its package
+VS_CODE = ("VSCODE_PID", "VSCODE_CWD")
+COLAB = "google.colab"
 QUICK = 1 << 30  # weights of which a frame is made without being asked for: in some seconds
 
 
@@ -24,9 +30,9 @@ def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
         chosen: `layers` and `heads`, as `Texts` takes them.
     """
     if kernel is None:
-        if not hosts.is_notebook() or not hosts.has_widgets():
+        if not is_notebook() or not has_widgets():
             return None
-        kernel = not hosts.fetches_widgets()
+        kernel = not fetches_widgets()
         if not kernel and _weights(shown) > QUICK:
             return _table(shown, "a page of it, which takes a while: heedful.look(…, kernel=False)")
     try:
@@ -49,3 +55,20 @@ def _table(shown: Shown, line: str) -> dict[str, str]:
 def _weights(shown: Shown) -> int:
     calls = [shown] if isinstance(shown, Call) else shown
     return sum(call.shape[0] * call.shape[1] * call.shape[2] for call in calls)
+
+
+def is_notebook() -> bool:
+    """Whether this process is a kernel, and not a terminal or a script."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def has_widgets() -> bool:
+    """Whether anywidget is installed."""
+    return importlib.util.find_spec("anywidget") is not None
+
+
+def fetches_widgets() -> bool:
+    """Whether the notebook may fetch the widgets' front end from elsewhere; a guess, see above."""
+    return COLAB in sys.modules or any(name in os.environ for name in VS_CODE)

@@ -57,6 +57,12 @@ def facts(found: Explanation) -> dict[str, Any]:
     return {name: getattr(found, name) for name in names}
 
 
+def words(stage: Stage) -> dict[str, Any]:
+    """What a step is called, its sizes, and what is said of it."""
+    names = ("name", "shape", "formula", "sentence", "chain")
+    return {name: getattr(stage, name) for name in names} | {"axes": [stage.rows, stage.columns]}
+
+
 def _answer(found: Explanation, answer: Answer) -> dict[str, Any]:
     return {
         "place": answer.place,
@@ -75,12 +81,7 @@ def _step(found: Explanation, section: Section, stage: Stage, row: int | None) -
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
     step = {
-        "name": stage.name,
-        "shape": stage.shape,
-        "formula": stage.formula,
-        "sentence": stage.sentence,
-        "axes": [stage.rows, stage.columns],
-        "chain": stage.chain,
+        **words(stage),
         "factors": [factor.name for factor in stage.factors or ()],
         "written_out": _written_out(found, section, stage, row),
         "whole": whole and len(rows) == high,

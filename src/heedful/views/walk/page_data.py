@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.explain import Explanation, Formula, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.walk.as_json import facts
+from heedful.views.walk.as_json import facts, words
 
 BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
 LEAST = 8  # rows or columns that are always kept
@@ -76,13 +76,8 @@ def described_stage(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
     """The words of a stage, and which others it was made of, by their places."""
     places = {id(each): place for place, each in enumerate(stages)}
     return {
-        "name": stage.name,
+        **words(stage),
         "kind": stage.kind,
-        "shape": stage.shape,
-        "formula": stage.formula,
-        "sentence": stage.sentence,
-        "axes": [stage.rows, stage.columns],
-        "chain": stage.chain,
         "step": stage.step,
         "factors": [places[id(each)] for each in stage.factors or ()],
         "sources": [places[id(each)] for each in stage.sources],

@@ -12,10 +12,11 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
-from heedful.pictures import plots, tables
+from heedful.pictures import drawings, plots, tables
+from heedful.pictures.labels import label
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
-FEW, MOST_PLACES = 3, 40  # places with all their words, and with their likeliest alone
+MOST_PLACES, LABEL = 40, 24  # places whose likeliest tokens are drawn, columns of their names
 
 
 class Picture(NamedTuple):
@@ -150,23 +151,20 @@ def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str)
 
 
 def _answers(found: Explanation) -> Iterator[Picture]:
-    """The likeliest tokens; of many places the likeliest of each."""
-    shown = found.answers
+    """The likeliest tokens; of several places the likeliest of each."""
+    shown = found.answers[-MOST_PLACES:]
     if not shown:
         return
-    places = [f"{found.tokens[answer.place]} @{answer.place}" for answer in shown]
-    shares = [[one.probability for one in answer.likeliest] for answer in shown]
-    names = [[one.token for one in answer.likeliest] for answer in shown]
-    titles, title = places, f"The likeliest {found.asked}"
-    if len(shown) == 1:
-        titles, title = [""], f"{title} {places[0]}"
-    elif len(shown) > FEW:
-        last = shown[-MOST_PLACES:]
-        shares = [[answer.likeliest[0].probability for answer in last]]
-        pairs = [(found.tokens[answer.place], answer.likeliest[0].token) for answer in last]
-        names, titles = [[f"{before}→{after}" for before, after in pairs]], [""]
+    last = shown[-1]
+    title = f"The likeliest {found.asked} {found.tokens[last.place]} @{last.place}"
+    shares = [one.probability for one in last.likeliest]
+    names = [one.token for one in last.likeliest]
+    if len(shown) > 1:
         title = f"The likeliest of all {found.asked} each token"
-    yield Picture("words", tables.bars(shares, names, titles=titles, title=title))
+        shares = [answer.likeliest[0].probability for answer in shown]
+        names = [f"{found.tokens[answer.place]}→{answer.likeliest[0].token}" for answer in shown]
+    labels = [label(name, LABEL) for name in names]
+    yield Picture("words", drawings.bars({title: shares}, labels, across="probability"))
 
 
 def _of_head(found: Explanation, stage: Stage) -> Tensor:

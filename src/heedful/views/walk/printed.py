@@ -30,7 +30,7 @@ from heedful.views.terminal import fit
 from heedful.views.walk.written_out import WrittenOut
 
 MARGIN, WIDEST = 3, 130
-WIDE, WORDS = 100, 46  # from so many cells on, the words of a step stand left of its numbers
+WIDE = 100  # from so many cells on, matrices of one step stand side by side
 MANY, BETWEEN = 40, 3  # tokens that are listed, and the cells between two of them
 ROWS, TABLE = 7, 5  # rows of vectors, and of weights, where a whole model is shown
 FEW = 3  # answers that are given with all their words
@@ -112,8 +112,7 @@ class Page:
             return
         self._title(*stages)
         several = len(stages) > 1
-        left = self.room >= WIDE and not several and self._fits_beside(stages[0])
-        room = self.room - WORDS - GAP if left else self.room
+        room = self.room
         if several and self.room >= WIDE:
             room = (self.room - (len(stages) - 1) * GAP) // len(stages)
         blocks = [
@@ -121,16 +120,8 @@ class Page:
             for stage in stages
             for matrix in self._matrices(stage, titled=several)
         ]
-        words = self._words(stages, WORDS if left else self.room)
-        example = self._example(stages[0], WORDS if left else self.room)
-        parts = beside(blocks, room if left else self.room)
-        if left:
-            numbers = [line for part in parts for line in (Text(), *part)][1:]
-            if example:
-                words += [Text(), *example]
-            self._print(_columns(words, numbers))
-        else:
-            self._print(words, *parts, example)
+        words = self._words(stages, self.room)
+        self._print(words, *beside(blocks, self.room), self._example(stages[0], self.room))
 
     def answers(self, answers: Sequence[Answer]) -> None:
         """The likeliest tokens at one place or several, or why there are none."""
@@ -190,18 +181,6 @@ class Page:
         if not self.whole_model or stage.kind == "weights":
             return WHOLE
         return TABLE if stage.rows == "width" else ROWS
-
-    def _fits_beside(self, stage: Stage) -> bool:
-        """Whether as much of the numbers is seen beside the words as under them."""
-        beside, under = (
-            sum(
-                line.plain.count("…")
-                for m in self._matrices(stage)
-                for line in m.lines(room, high=self._high(stage))
-            )
-            for room in (self.room - WORDS - GAP, self.room)
-        )
-        return beside <= under
 
     def _wrapped(self, paragraph: Text, room: int) -> list[Text]:
         lines = list(paragraph.wrap(self.screen, room))
@@ -311,14 +290,6 @@ class Page:
 
     def _labelled(self, label: str, width: int, text: str, last: tuple[str, str]) -> None:
         self._line(Text.assemble((fit(label, width), "bold"), "  ", text, last))
-
-
-def _columns(words: list[Text], numbers: list[Text]) -> list[Text]:
-    """Words on the left, numbers on the right."""
-    return [
-        Text.assemble(word, " " * (WORDS + GAP - word.cell_len), number) if number else word
-        for word, number in itertools.zip_longest(words, numbers, fillvalue=Text())
-    ]
 
 
 def _listed(count: int) -> list[int | None]:

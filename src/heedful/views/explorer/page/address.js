@@ -1,36 +1,12 @@
 // What is shown, as the words of an address, and back. What is not understood is passed over.
-import { batch, effect } from "./html.js";
+import { batch } from "./html.js";
 import { asWords, fromWords } from "./segments/segments.js";
 import { TABS, WHOLE } from "./state.js";
 
 /** @import { State } from "./state.js" */
-/** @import { Address } from "./types.js" */
 
-const PAUSE = 200; // milliseconds for which nothing changes before the address does
-
-/** Keep the address and the state the same; ends that. @param {State} state @param {Address} address */
-export function follow(state, address) {
-  read(state, address.read());
-  const unfollow = address.follow(() => read(state, address.read()));
-  let waiting = 0;
-  let stood = headOf(state);
-  const stop = effect(() => {
-    const text = written(state);
-    const now = headOf(state);
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      if (address.read() !== text) address.write(text, now !== stood);
-      stood = now;
-    }, PAUSE);
-  });
-  return () => {
-    unfollow();
-    stop();
-    clearTimeout(waiting);
-  };
-}
-
-const headOf = (/** @type {State} */ state) => `${state.at.value} ${state.head.value}`;
+/** What can be gone back to. @param {State} state */
+export const headOf = (state) => `${state.at.value} ${state.head.value}`;
 
 /** @param {State} state */
 export function written(state) {

@@ -1,10 +1,11 @@
 // The page: one screen. What it shows stands in `state`, what it is told comes from `source`.
 
-import { follow } from "./address.js";
+import { headOf, read, written } from "./address.js";
 import { asked } from "./asked.js";
 import { Notice } from "./controls.js";
-import { Heads, HeadsPane } from "./heads/heads.js";
-import { system } from "./host.js";
+import { HeadsPane } from "./heads/heads.js";
+import { Heads } from "./heads/scores.js";
+import { follow, system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
 import { MapPane } from "./map/map.js";
@@ -37,7 +38,13 @@ export async function mount(element, source, host = {}) {
   try {
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
-    if (host.address) unfollow = follow(state, host.address);
+    if (host.address)
+      unfollow = follow(
+        host.address,
+        (text) => read(state, text),
+        () => written(state),
+        () => headOf(state),
+      );
     else state.choose(state.at.value, Number.NaN);
     undress = dress(state, host.theme ?? system());
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
@@ -88,20 +95,8 @@ function parts(state, source) {
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const {
-    tokens,
-    heads,
-    growing,
-    tour,
-    scale,
-    shares,
-    first,
-    second,
-    painters,
-    cell,
-    row,
-    column,
-  } = made;
+  const { tokens, heads, growing, tour, scale, shares, first, second, painters } = made;
+  const { cell, row, column } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {

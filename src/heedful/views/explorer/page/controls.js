@@ -1,6 +1,7 @@
 // Controls that several parts of the page have: menus, choices of text and head, a line that goes by itself.
 import { callTitle } from "./heads/scores.js";
 import { html, useEffect, useRef, useState } from "./html.js";
+import { below } from "./terms.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Side } from "./types.js" */
@@ -30,18 +31,18 @@ export function Menu({ label, children, title, kind = "", shortcut }) {
 /** Put a box under its button, inside of the window. */
 function stand(/** @type {HTMLElement | null} */ box, /** @type {HTMLElement | null} */ button) {
   if (!box || !button) return;
-  const at = button.getBoundingClientRect();
-  const wide = document.documentElement.clientWidth;
-  box.style.top = `${at.bottom + 6}px`;
   box.style.right = "auto";
-  box.style.left = "8px";
+  below(box, button);
   requestAnimationFrame(() => {
-    const left = Math.min(at.left, wide - box.offsetWidth - 8);
-    box.style.left = `${Math.max(8, left)}px`;
+    below(box, button);
     if (box.matches(":focus-within")) return; // a frame can be late: who is inside already stays there
     /** @type {HTMLElement | null} */ (box.querySelector("button, input, select"))?.focus();
   });
 }
+
+/** Some ways, of which one is taken. @param {{label: string, ways: [any, any][], now: any, choose: (way: any) => void}} given */
+export const Choice = ({ label, ways, now, choose }) =>
+  html`<div class="choice" role="group" aria-label=${label}>${ways.map(([way, says]) => html`<button type="button" aria-pressed=${now === way} onClick=${() => choose(way)}>${says}</button>`)}</div>`;
 
 const STAYS = 6000; // milliseconds
 

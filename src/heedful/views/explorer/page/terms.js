@@ -100,7 +100,9 @@ function Told({ shown, says }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const timer = useRef(0);
   useEffect(() => {
-    if (open && box.current && word.current) place(box.current, word.current);
+    if (!open || !box.current || !word.current) return;
+    box.current.showPopover?.();
+    below(box.current, word.current);
   }, [open, says]);
   useEffect(() => () => clearTimeout(timer.current), []);
   if (!says) return shown;
@@ -124,12 +126,12 @@ function Told({ shown, says }) {
       }</span>`;
 }
 
-/** Show a tip under its word, or above where there is no room. @param {HTMLElement} box @param {HTMLElement} word */
-function place(box, word) {
-  box.showPopover?.();
-  const at = word.getBoundingClientRect();
+/** Put a box under what it belongs to, or above where there is no room. @param {HTMLElement} box @param {HTMLElement} of */
+export function below(box, of) {
+  const at = of.getBoundingClientRect();
+  box.style.left = "8px"; // where it is as wide as it would be
   const { offsetWidth: wide, offsetHeight: high } = box;
-  const below = at.bottom + 6 + high < innerHeight;
-  box.style.left = `${Math.max(8, Math.min(at.left, innerWidth - wide - 8))}px`;
-  box.style.top = `${below ? at.bottom + 6 : at.top - high - 6}px`;
+  const hasRoom = at.bottom + 6 + high < innerHeight || at.top < high + 6;
+  box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - wide - 8))}px`;
+  box.style.top = `${hasRoom ? at.bottom + 6 : at.top - high - 6}px`;
 }

@@ -86,10 +86,7 @@ export class Tokens {
   /** @param {string} where @param {Axis} axis @param {number} number */
   page(where, axis, number) {
     const id = this._id(where, axis, number);
-    if (!this.pages.has(id)) {
-      this.pages.set(id, undefined);
-      this._ask(id, where, axis, number).catch(() => this.pages.delete(id));
-    }
+    if (!this.pages.has(id)) this._ask(id, where, axis, number).catch(() => {});
     return this.pages.get(id);
   }
 
@@ -98,12 +95,7 @@ export class Tokens {
     const number = Math.floor((size - 1) / PAGE);
     const axes = /** @type {Axis[]} */ (["keys", "queries"]).map((axis) => {
       const id = this._id(where, axis, number);
-      if (this.pages.get(id)) return null;
-      this.pages.set(id, undefined);
-      return this._ask(id, where, axis, number).catch((error) => {
-        this.pages.delete(id); // so that it is asked for again
-        throw error;
-      });
+      return this.pages.get(id) ? null : this._ask(id, where, axis, number);
     });
     await Promise.all(axes);
   }
@@ -116,13 +108,19 @@ export class Tokens {
 
   /** @param {string} id @param {string} where @param {Axis} axis @param {number} number */
   async _ask(id, where, axis, number) {
+    this.pages.set(id, undefined);
     if (this.pages.size > KEPT) this.pages.delete(this.pages.keys().next().value ?? "");
     const start = number * PAGE;
-    const about = { call: where, axis, start, stop: start + PAGE };
-    const found = await this.source.ask("tokens", about);
-    if (!this.pages.has(id)) return; // others were asked for since
-    this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
-    this.version.value++;
+    try {
+      const about = { call: where, axis, start, stop: start + PAGE };
+      const found = await this.source.ask("tokens", about);
+      if (!this.pages.has(id)) return; // others were asked for since
+      this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
+      this.version.value++;
+    } catch (error) {
+      this.pages.delete(id); // so that it is asked for again
+      throw error;
+    }
   }
 
   /** Whether spaces between the tokens are not in their names, as those of word pieces are not.
@@ -147,9 +145,6 @@ export function Token({ tokens, where, axis, at }) {
     ? html`<bdi>${name}</bdi><small class="place">${at}</small>`
     : html`<span>${at}</span>`;
 }
-
-/** Whether a call is of a text that may grow. @param {string} call */
-export const isGrowing = (call) => call.split(".").length === 4;
 
 /** A call, however many tokens its text has. @param {string} call */
 export const textOf = (call) => call.split(".").slice(0, 3).join(".");

@@ -1,5 +1,5 @@
 // What stands above: to the left what is looked at, to the right the tools.
-import { Chooser, Menu } from "./controls.js";
+import { Choice, Chooser, Menu } from "./controls.js";
 import { html } from "./html.js";
 import { recorded, saved } from "./map/save.js";
 import { Strongest } from "./map/strongest.js";
@@ -51,23 +51,19 @@ function Beside({ state }) {
   return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, panned and zoomed with the first" onClick=${toggle}>Beside</button>`;
 }
 
-/** Copy a text, where a page may. @param {string} text */
-const copied = async (text) => navigator.clipboard.writeText(text);
-
 /** How the map is drawn. @param {{state: State}} given */
 function Looks({ state }) {
   return html`<div class="looks">
-    <${Choice} title="Colours" of=${state.colours} values=${[["linear", "linear"], ["sqrt", "root"], ["log", "log"]]} />
-    <${Choice} title="A pixel of many weights is" of=${state.reduce} values=${[["max", "the largest"], ["mean", "the mean"]]} />
+    <${Setting} title="Colours" of=${state.colours} ways=${[["linear", "linear"], ["sqrt", "root"], ["log", "log"]]} />
+    <${Setting} title="A pixel of many weights is" of=${state.reduce} ways=${[["max", "the largest"], ["mean", "the mean"]]} />
     <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the first key counts in the scale</label>
-    <${Choice} title="Light or dark" of=${state.theme} values=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
+    <${Setting} title="Light or dark" of=${state.theme} ways=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
   </div>`;
 }
 
-/** @param {{title: string, of: Signal<string>, values: [string, string][]}} given */
-function Choice({ title, of, values }) {
-  return html`<div class="setting"><span>${title}</span><div class="choice" role="group" aria-label=${title}>${values.map(([value, says]) => html`<button aria-pressed=${of.value === value} onClick=${() => (of.value = value)}>${says}</button>`)}</div></div>`;
-}
+/** @param {{title: string, of: Signal<string>, ways: [string, string][]}} given */
+const Setting = ({ title, of, ways }) =>
+  html`<div class="setting"><span>${title}</span><${Choice} label=${title} ways=${ways} now=${of.value} choose=${(/** @type {string} */ way) => (of.value = way)} /></div>`;
 
 /** @param {any} given */
 function Save({ state, source, host, painters, growing, close }) {
@@ -82,30 +78,21 @@ function Save({ state, source, host, painters, growing, close }) {
   const does = (/** @type {"png" | "svg" | "csv"} */ kind) =>
     telling(() => saved(kind, state, source, painters()));
   const { shown } = growing;
-  const command = shown?.command;
-  const copyCommand = telling(async () => {
-    await copied(command).catch(() => {
-      throw new Error(command); // where it may not be copied, it is at least told
-    });
-    state.notice.value = "The command that gives this text again is copied.";
+  const copy = telling(async () => {
+    await new Promise((soon) => setTimeout(soon, 250)); // the address has what was changed last
+    const link = host.address.link();
+    try {
+      await navigator.clipboard.writeText(link);
+      state.notice.value = "The link to this view is copied.";
+    } catch {
+      state.notice.value = link;
+    }
   });
-  const copy = () => {
-    close();
-    const told = () => (state.notice.value = "The link to this view is copied.");
-    setTimeout(
-      () =>
-        copied(host.address.link()).then(told, () => {
-          state.notice.value = host.address.link();
-        }),
-      250,
-    ); // the address has what was changed last
-  };
   return html`<div class="actions">
     <button onClick=${does("png")}><b>PNG</b> the map as it is shown</button>
     <button onClick=${does("svg")}><b>SVG</b> the same, its names as text</button>
     <button onClick=${does("csv")}><b>CSV</b> the weights in view</button>
     ${shown ? html`<button onClick=${telling(() => recorded(state, source))}><b>Recording</b> of this text, for heedful.load</button>` : null}
-    ${command ? html`<button title=${command} onClick=${copyCommand}><b>Command</b> copy what gives this text again</button>` : null}
     ${host.address?.link ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
   </div>`;
 }

@@ -58,23 +58,16 @@ export function Steps({ tour, state, source, heads, tokens, host }) {
   }, []);
   useEffect(() => {
     const page = /** @type {HTMLElement | null} */ (box.current?.closest(".page"));
-    if (!page || !box.current || step < 0) return;
-    if (page.clientWidth <= NARROW) state.tab.value = CARDS[step].tab;
+    if (!page || step < 0) return;
+    if (page.clientWidth <= NARROW) state.tab.value = CARDS[step].part;
     const keys = host.keys ?? page;
     const leave = (/** @type {any} */ event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
       tour.end();
     };
-    const size = new ResizeObserver(
-      () => box.current && placed(box.current, page, CARDS[step].part),
-    );
-    size.observe(page);
     keys.addEventListener("keydown", leave, { capture: true });
-    return () => {
-      size.disconnect();
-      keys.removeEventListener("keydown", leave, { capture: true });
-    };
+    return () => keys.removeEventListener("keydown", leave, { capture: true });
   }, [step]);
   if (step < 0) return null;
   const last = step === CARDS.length - 1;
@@ -88,10 +81,9 @@ export function Steps({ tour, state, source, heads, tokens, host }) {
 
 /** @typedef {{state: State, heads: Heads, tokens: Tokens}} Shown */
 
-/** @type {{tab: string, part: "heads" | "map" | "weight", says: (shown: Shown) => any}[]} */
+/** @type {{part: "heads" | "map" | "weight", says: (shown: Shown) => any}[]} */
 const CARDS = [
   {
-    tab: "heads",
     part: "heads",
     says: ({ state, heads }) => {
       const mine = chosen(state, heads);
@@ -99,13 +91,11 @@ const CARDS = [
     },
   },
   {
-    tab: "map",
     part: "map",
     says: () =>
       html`Its map, large. A ${Term("row")} is a token that looks, a ${Term("column")} one that is looked at; the colour is how much. Drag and zoom; click a cell to keep it.`,
   },
   {
-    tab: "weight",
     part: "weight",
     says: ({ state, tokens }) => {
       const at = state.cell.value;
@@ -119,23 +109,6 @@ const CARDS = [
 /** @param {State} state @param {Heads} heads */
 const chosen = (state, heads) =>
   heads.all().find((one) => one.call === state.at.value[2] && one.head === state.head.value);
-
-/** Beside its part, or at the foot of a narrow page. @param {HTMLElement} card @param {HTMLElement} page @param {string} part */
-function placed(card, page, part) {
-  card.style.left = card.style.top = "";
-  if (page.clientWidth <= NARROW) return;
-  const box = (/** @type {string} */ name) =>
-    /** @type {Element} */ (page.querySelector(`[data-part="${name}"]`)).getBoundingClientRect();
-  const [whole, map] = [page.getBoundingClientRect(), box("map")];
-  const { offsetWidth: wide, offsetHeight: high } = card;
-  const [left, top] = {
-    heads: [map.left + 12, map.bottom - high - 12],
-    map: [map.right - wide - 16, map.top + 14],
-    weight: [box("weight").left - wide - 12, map.top + 64],
-  }[part] ?? [map.left, map.top];
-  card.style.left = `${left - whole.left}px`;
-  card.style.top = `${top - whole.top}px`;
-}
 
 /** What is looked at. @param {State} state */
 const looked = (state) =>

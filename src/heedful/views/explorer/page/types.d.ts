@@ -73,8 +73,6 @@ export interface Grown {
   /** Whether the model's context has no room for a token more. */
   full: boolean;
   seed: number | null;
-  /** What gives it again. */
-  command: string;
   /** Of the tokens that were added. */
   chances: Float32Array;
 }
@@ -112,7 +110,7 @@ export interface About {
   /** What records new texts. */
   model?: { name: string; pairs: boolean } | null;
   /** What continues texts. */
-  written?: { model: string; wishes: Wishes } | null;
+  written?: { model: string; wishes: Wishes; says: Record<string, string> } | null;
   /** Where the recordings are of one text, as a model learns. */
   moments?: Moment[];
   /** What a page that is one file has, in words, and how far its weights are from the recording's. */

@@ -20,17 +20,6 @@ export function whole(halves) {
   return found;
 }
 
-/** Numbers of which the bytes of one significance stand together (`planes` in summaries.py). */
-export function joined({ data, shape }) {
-  const [bytes, ...rest] = shape;
-  const count = data.length / bytes;
-  const kind = bytes === 2 ? Uint16Array : Uint32Array;
-  const found = new kind(count);
-  for (let plane = 0; plane < bytes; plane++)
-    for (let i = 0; i < count; i++) found[i] |= data[plane * count + i] << (8 * plane);
-  return { bits: found, shape: rest };
-}
-
 /**
  * @param {ArrayBuffer} buffer
  * @returns {any} the head, with each array by its name: {data, shape}

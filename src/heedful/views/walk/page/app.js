@@ -1,6 +1,6 @@
 // The page: a step at a time. What it shows stands in `state`.
+import { follow, system } from "../../explorer/page/host.js";
 import {
-  effect,
   html,
   render,
   useEffect,
@@ -28,25 +28,15 @@ import { sum } from "./sums.js";
  */
 export function mount(element, { walks, start, text, memory }, host) {
   const state = new State(walks, start, { text, memory });
-  if (host.address) follow(state, host.address);
+  const here = () => `${state.which.value} ${state.step.value}`;
+  if (host.address)
+    follow(
+      host.address,
+      (text) => state.read(text),
+      () => state.written(),
+      here,
+    );
   render(html`<${Page} state=${state} host=${host} />`, element);
-}
-
-/** Keep the address and the state the same. @param {State} state @param {import("../../explorer/page/types.js").Address} address */
-function follow(state, address) {
-  state.read(address.read());
-  address.follow(() => state.read(address.read()));
-  let stood = "";
-  let waiting = 0;
-  effect(() => {
-    const text = state.written();
-    const here = `${state.which.value} ${state.step.value}`;
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      if (address.read() !== text) address.write(text, stood !== "" && here !== stood);
-      stood = here;
-    }, 150);
-  });
 }
 
 /** @param {{state: State, host: Host}} given */
@@ -68,14 +58,9 @@ function Page({ state, host }) {
 
 /** Whether the page stands on dark ground. @param {string} theme */
 function useDark(theme) {
-  const asked = useState(() => matchMedia("(prefers-color-scheme: dark)"))[0];
-  const [wanted, setWanted] = useState(asked.matches);
-  useEffect(() => {
-    const changed = () => setWanted(asked.matches);
-    asked.addEventListener("change", changed);
-    return () => asked.removeEventListener("change", changed);
-  }, []);
-  return theme ? theme === "dark" : wanted;
+  const [worn, setWorn] = useState(() => system().read());
+  useEffect(() => system().follow(() => setWorn(system().read())), []);
+  return (theme || worn) === "dark";
 }
 
 /** ← and → go a step; in a matrix they walk through its numbers. @param {State} state @param {EventTarget} target */

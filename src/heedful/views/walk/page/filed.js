@@ -1,6 +1,6 @@
 // The walk as one file: everything was written into it by `heedful explain --html`.
 import { alone } from "../../explorer/page/host.js";
-import { unpacked } from "../../explorer/page/wire.js";
+import { inflated, unpacked } from "../../explorer/page/wire.js";
 import { mount } from "./app.js";
 import { given } from "./given.js";
 import { typed } from "./typed.js";
@@ -9,10 +9,7 @@ import { typed } from "./typed.js";
 
 /** What the file has: where it begins, and each walk. */
 async function read() {
-  const text = document.getElementById("walks")?.textContent ?? "";
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const buffer = await new Response(stream).arrayBuffer();
+  const buffer = await inflated(document.getElementById("walks"));
   const about = unpacked(buffer);
   let start = 4 + new DataView(buffer).getUint32(0, true);
   const walks = about.walks.map((/** @type {any} */ one) => {

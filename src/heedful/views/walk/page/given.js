@@ -33,12 +33,8 @@ function stage(one, told, i) {
   const [rowAt, columnAt] = [rows, columns].map(
     (all) => new Map(all.map((/** @type {number} */ at, /** @type {number} */ n) => [at, n])),
   );
-  /** Where a number lies in the array. */
-  const find = (
-    /** @type {number} */ head,
-    /** @type {number} */ row,
-    /** @type {number} */ column,
-  ) => {
+  /** Where a number lies in the array. @param {number} head @param {number} row @param {number} column */
+  const find = (head, row, column) => {
     const [r, c] = [rowAt.get(row), columnAt.get(column)];
     if (r === undefined || c === undefined) return -1;
     return (Math.floor((head * heads) / told.heads) * high + r) * wide + c;

@@ -80,11 +80,8 @@ function place(state, panel) {
 /** The next number, over a gap. @param {State} state @param {Panel} panel @param {[number, number]} move */
 function step(state, panel, [down, right]) {
   const now = place(state, panel);
-  const to = (
-    /** @type {(number | null)[]} */ all,
-    /** @type {number} */ from,
-    /** @type {number} */ by,
-  ) => {
+  /** @param {(number | null)[]} all @param {number} from @param {number} by */
+  const to = (all, from, by) => {
     const there = all.filter((one) => one !== null);
     return there[Math.max(0, Math.min(there.length - 1, there.indexOf(from) + by))];
   };

@@ -207,41 +207,38 @@ export function light(walk, group, panel, cell) {
 /** @param {Group} group @param {Stage} stage */
 const isMade = (group, stage) => group.made.some((one) => one.stage === stage);
 
+/** @param {number | null} row @param {number | null} [column] */
+const rowOf = (row, column = null) => ({ row, column, kind: /** @type {const} */ ("row") });
+
+/** @param {Panel} panel @param {number} at */
+const columnOf = ({ turned }, at) => ({
+  row: turned ? at : null,
+  column: turned ? null : at,
+  kind: /** @type {const} */ ("column"),
+});
+
 /** @param {Group} group @param {Panel} made @param {Panel} panel @param {Cell} cell */
 function cause(group, made, panel, { stage, row, column }) {
-  if (group.falk) {
-    if (panel.role === "left") return { row, column: null, kind: /** @type {const} */ ("row") };
-    if (panel.role === "top" && group.top[group.made.indexOf(made)] === panel)
-      return panel.turned
-        ? { row: column, column: null, kind: /** @type {const} */ ("column") }
-        : { row: null, column, kind: /** @type {const} */ ("column") };
-    return null;
-  }
+  if (panel.role === "left" && group.falk) return rowOf(row);
+  if (group.falk)
+    return group.top[group.made.indexOf(made)] === panel ? columnOf(panel, column) : null;
   if (panel.role !== "left") return null;
   if (stage.reads === "head") {
     const wide = panel.stage.shape[panel.stage.shape.length - 1];
-    if (panel.head !== Math.floor(column / wide)) return null;
-    return { row, column: column % wide, kind: /** @type {const} */ ("row") };
+    return panel.head === Math.floor(column / wide) ? rowOf(row, column % wide) : null;
   }
-  const whole = stage.reads === "row" || stage.reads === "pair";
-  return { row, column: whole ? null : column, kind: /** @type {const} */ ("row") };
+  return rowOf(row, stage.reads === "row" || stage.reads === "pair" ? null : column);
 }
 
 /** Where a number of a factor goes. @param {Group} group @param {Panel} panel @param {Cell} cell */
 function effect(group, panel, { stage, row, column }) {
   if (panel.role !== "made") return null;
-  const i = group.made.indexOf(panel);
-  if (!group.falk && !group.left.some((one) => one.stage === stage)) return null;
-  if (!group.falk)
-    return panel.stage.reads === "number"
-      ? { row, column, kind: /** @type {const} */ ("row") }
-      : { row, column: null, kind: /** @type {const} */ ("row") };
-  if (group.left[0].stage === stage)
-    return { row, column: null, kind: /** @type {const} */ ("row") };
-  if (group.top[i]?.stage !== stage) return null;
-  return {
-    row: null,
-    column: group.top[i].turned ? row : column,
-    kind: /** @type {const} */ ("column"),
-  };
+  if (!group.falk) {
+    if (!group.left.some((one) => one.stage === stage)) return null;
+    return rowOf(row, panel.stage.reads === "number" ? column : null);
+  }
+  if (group.left[0].stage === stage) return rowOf(row);
+  const top = group.top[group.made.indexOf(panel)];
+  if (top?.stage !== stage) return null;
+  return { ...rowOf(null, top.turned ? row : column), kind: /** @type {const} */ ("column") };
 }

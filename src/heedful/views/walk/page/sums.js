@@ -38,36 +38,24 @@ function products(stage, head, row, column) {
   );
   const shown =
     found.length > TERMS ? [...found.slice(0, SOME - 1), found[found.length - 1]] : found;
+  // those that are left out, as one number that is what is missing of the sum
+  const rest = found.length - shown.length + missing;
+  const known = shown.reduce((total, term) => total + term.left * term.right, 0);
+  const others = stage.at(head, row, column) - known - (bias ?? 0);
   /** @type {Part[]} */
   const line = [];
   shown.forEach((term, i) => {
     if (i) line.push(part("sign", " + "));
-    if (i === shown.length - 1) line.push(...rest(stage, head, row, column, found, shown, missing));
+    if (rest && i === shown.length - 1)
+      line.push(
+        part("number", bracketed(one(others))),
+        part("sign", ` (${rest.toLocaleString("en")} others) + `),
+      );
     line.push(part("left", i ? bracketed(left(term.left)) : left(term.left)));
     line.push(part("sign", " · "), part("right", bracketed(right(term.right))));
   });
   if (bias !== null) line.push(part("sign", " + "), part("number", bracketed(one(bias))));
   return line;
-}
-
-/** The products that are left out, as one number that is what is missing of the sum. */
-function rest(
-  /** @type {Stage} */ stage,
-  /** @type {number} */ head,
-  /** @type {number} */ row,
-  /** @type {number} */ column,
-  /** @type {{left: number, right: number}[]} */ found,
-  /** @type {{left: number, right: number}[]} */ shown,
-  /** @type {number} */ missing,
-) {
-  const left = found.length - shown.length + missing;
-  if (!left) return [];
-  const known = shown.reduce((total, term) => total + term.left * term.right, 0);
-  const others = stage.at(head, row, column) - known - (stage.bias(head, column) ?? 0);
-  return [
-    part("number", bracketed(one(others))),
-    part("sign", ` (${left.toLocaleString("en")} others) + `),
-  ];
 }
 
 /** A share of a softmax. @param {Stage} stage @param {number} head @param {number} row @param {number} column */

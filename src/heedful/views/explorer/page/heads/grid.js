@@ -10,7 +10,7 @@ import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 /** @import { State } from "../state.js" */
 /** @import { Heads, One } from "./scores.js" */
 /** @typedef {{one: One, x: number, y: number}} Place */
-/** @typedef {{text: string, y: number, high: number, above: boolean}} Label */
+/** @typedef {{text: string, y: number, high: number}} Label */
 /** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
 
 const [LEAST, MOST] = [21, 54]; // pixels of a picture
@@ -119,27 +119,16 @@ function laid(shown, wide, layered) {
   const found = { size, places: [], labels: [], high: 0, across };
   for (const group of lists) {
     if (!group.length) continue;
-    if (layered && !short) {
-      found.labels.push({
-        text: callTitle(group[0].about),
-        y: found.high,
-        high: ABOVE,
-        above: true,
-      });
-      found.high += ABOVE;
-    } else if (layered)
-      found.labels.push({
-        text: String(group[0].about.layer),
-        y: found.high,
-        high: size,
-        above: false,
-      });
+    if (layered) {
+      const [text, high] = short
+        ? [String(group[0].about.layer), size]
+        : [callTitle(group[0].about), ABOVE];
+      found.labels.push({ text, y: found.high, high });
+      if (!short) found.high += ABOVE;
+    }
     group.forEach((one, n) => {
-      found.places.push({
-        one,
-        x: left + (n % across) * size,
-        y: found.high + Math.floor(n / across) * size,
-      });
+      const [x, y] = [left + (n % across) * size, found.high + Math.floor(n / across) * size];
+      found.places.push({ one, x, y });
     });
     found.high += Math.ceil(group.length / across) * size;
   }

@@ -1,4 +1,5 @@
 // All heads: a small picture each, a scatter of any two of their scores, and the chosen one in words.
+import { Choice } from "../controls.js";
 import { html, useState } from "../html.js";
 import { Explained, meaning, Term, tells, Word } from "../terms.js";
 import { Grid, isMine, Scale } from "./grid.js";
@@ -8,7 +9,7 @@ import { KINDS, OPEN, SCORES, spoken, title } from "./scores.js";
 /** @import { State } from "../state.js" */
 /** @import { One } from "./scores.js" */
 
-export { Heads, title } from "./scores.js";
+const named = (/** @type {string[]} */ ...names) => names.map((name) => [name, name]);
 
 let made = 0; // so that two pages in one document do not share an id
 
@@ -32,8 +33,8 @@ export function HeadsPane({ state, heads }) {
     /** @type {HTMLInputElement | HTMLSelectElement} */ (event.target).value;
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
-      ${choice("What of the heads is shown", ["grid", "scatter", "both"], view, setView)}</div>
-    <div class="knobs"><span class="quiet">colour</span>${choice("What a head is coloured by", ["picture", "kind", "score"], paint, setPaint)}${paint === "score" ? html`<${Scale} most=${most} dark=${state.worn.value === "dark"} />` : null}</div>
+      <${Choice} label="What of the heads is shown" ways=${named("grid", "scatter", "both")} now=${view} choose=${setView} /></div>
+    <div class="knobs"><span class="quiet">colour</span><${Choice} label="What a head is coloured by" ways=${named("picture", "kind", "score")} now=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} most=${most} dark=${state.worn.value === "dark"} />` : null}</div>
     /** @param {Event} e */
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${(e) => {
       setScore(value(e));
@@ -60,10 +61,6 @@ function told(ones, score) {
     .map((one) => spoken(one, score))
     .join(" · ")}${more}${next}`;
 }
-
-/** @param {string} label @param {string[]} names @param {string} now @param {(name: string) => void} set */
-const choice = (label, names, now, set) =>
-  html`<div class="choice" role="group" aria-label=${label}>${names.map((name) => html`<button type="button" aria-pressed=${now === name} onClick=${() => set(name)}>${name}</button>`)}</div>`;
 
 /**
  * The heads that are asked for, in their order.

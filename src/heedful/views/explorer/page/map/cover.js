@@ -56,10 +56,7 @@ export function cover(tiles, side, place, reduce, ratio) {
       if (part.isHidden) continue;
       const tile = tiles.at(call, head, [level, row, column], reduce);
       wanted.push({ tile, far: far(place, part) });
-      const earlier = tiles.earlier(call, head, [level, row, column], reduce);
       if (tile.data) part.tile = tile;
-      else if (earlier)
-        part.tile = earlier; // all its rows are right; the newest ones follow
       else if (above) Object.assign(part, above);
     }
   wanted.sort((a, b) => a.far - b.far);

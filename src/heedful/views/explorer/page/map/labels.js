@@ -103,19 +103,10 @@ export function stepOf(axis, scale) {
 export const count = (/** @type {number} */ at) => at.toLocaleString("en");
 
 const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
-/** @type {Map<string, string>} */
-const kept = new Map();
 
 /** As much of a name as there is room for, an ellipsis at its end. @param {string} name @param {number} room @param {Measure} measure @param {number} [size] */
-export function fitted(name, room, measure, size = NAME) {
-  const id = `${Math.round(room)} ${size} ${name.length > 200 ? name.slice(0, 200) + name.length : name}`;
-  const known = kept.get(id);
-  if (known !== undefined) return known;
-  if (kept.size > 4000) kept.clear();
-  const cut = cutTo(name, room, (text) => measure(text, size));
-  kept.set(id, cut);
-  return cut;
-}
+export const fitted = (name, room, measure, size = NAME) =>
+  cutTo(name, room, (text) => measure(text, size));
 
 /** @param {string} name @param {number} room @param {(text: string) => number} measure */
 function cutTo(name, room, measure) {

@@ -26,14 +26,8 @@ export function MapPane({ state, side, source, host, tokens, scale, keep }) {
   const [painter, setPainter] = useState(/** @type {Painter | null} */ (null));
   const [weight] = useState(() => asked(source, () => weightOf(state, side), 60));
   useEffect(() => {
-    const made = painting(/** @type {HTMLCanvasElement} */ (canvas.current), {
-      state,
-      side,
-      source,
-      host,
-      tokens,
-      scale,
-    });
+    const given = { state, side, source, host, tokens, scale };
+    const made = painting(/** @type {HTMLCanvasElement} */ (canvas.current), given);
     setPainter(made.painter);
     keep(made.painter);
     return () => {
@@ -68,14 +62,9 @@ function weightOf(state, side) {
 
 /** A painter that paints whenever something changes that it shows. @param {HTMLCanvasElement} canvas @param {any} given */
 function painting(canvas, { state, side, source, host, tokens, scale }) {
-  const painter = new Painter(
-    canvas,
-    state,
-    side,
-    new Tiles(source, () => painter.soon()),
-    tokens,
-    scale,
-  );
+  const tiles = new Tiles(source, () => painter.soon());
+  /** @type {Painter} */
+  const painter = new Painter(canvas, state, side, tiles, tokens, scale);
   let view = state.view.peek();
   const stops = [
     effect(() => {

@@ -201,12 +201,8 @@ export class Painter {
       context.fillRect(x0, y0, x1 - x0, y1 - y0);
       return;
     }
-    const image = picture(
-      part.tile,
-      this.colours,
-      this.scale.highest.value,
-      this.state.colours.value,
-    );
+    const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
+    const image = picture(part.tile, this.colours, highest, kind);
     const [[top, end], [left, right]] = [pixels(part, part.rows, 0), pixels(part, part.columns, 1)];
     context.drawImage(image, left, top, right - left, end - top, x0, y0, x1 - x0, y1 - y0);
   }
@@ -265,11 +261,8 @@ export class Painter {
     const told = `${said(words, sampled, kept)}${note ? `; ${note}` : ""}`;
     const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
     this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
-    const [highest, kind, colours] = [
-      this.scale.highest.value,
-      this.state.colours.value,
-      this.colours,
-    ];
+    const { colours } = this;
+    const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
     const old = this.legend.value;
     if (old.highest !== highest || old.kind !== kind || old.colours !== colours)
       this.legend.value = { highest, kind, colours };

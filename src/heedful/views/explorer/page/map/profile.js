@@ -1,6 +1,8 @@
 // The row or the column of the chosen cell as a curve over the whole text, and the text around it.
+import { Choice } from "../controls.js";
 import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { prepared } from "../lists.js";
 import { Word } from "../terms.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./place.js";
@@ -47,7 +49,8 @@ export function Profile({ state, painter, row, column, tokens }) {
   const data = at && found?.length === (isRow ? M : N) ? found : undefined;
   const known = fits ? data : undefined;
   const shown = over !== null && data && over < data.length ? over : mark;
-  useEffect(() => draw(canvas.current, data, mark, shown, painter.value));
+  const held = state.held.value[isRow ? "key" : "query"];
+  useEffect(() => draw(canvas.current, data, mark, shown, held));
   const where = state.where.value;
   const [mine, others] = /** @type {[Axis, Axis]} */ (
     isRow ? ["queries", "keys"] : ["keys", "queries"]
@@ -55,17 +58,9 @@ export function Profile({ state, painter, row, column, tokens }) {
   const under = (/** @type {any} */ event) => {
     if (!data || !canvas.current) return null;
     const box = canvas.current.getBoundingClientRect();
-    const pixels = Math.max(1, Math.floor(box.width));
-    const best = peaks(data, pixels);
-    return best[
-      Math.max(
-        0,
-        Math.min(
-          best.length - 1,
-          Math.floor(((event.clientX - box.left) / box.width) * best.length),
-        ),
-      )
-    ];
+    const best = peaks(data, Math.max(1, Math.floor(box.width)));
+    const at = Math.floor(((event.clientX - box.left) / box.width) * best.length);
+    return best[Math.max(0, Math.min(best.length - 1, at))];
   };
   const go = (/** @type {number | null} */ place) => {
     if (place === null || !at) return;
@@ -74,9 +69,7 @@ export function Profile({ state, painter, row, column, tokens }) {
     if (painter.value) reveal(state, painter.value.place, cell);
   };
   return html`<section class="profile" aria-label="Profile of the row or column">
-    <div class="line"><div class="choice" role="group" aria-label="Row or column">
-      <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
-      <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
+    <div class="line"><${Choice} label="Row or column" ways=${[["row", "where it looks"], ["column", "who looks at it"]]} now=${state.profile.value} choose=${(/** @type {"row" | "column"} */ way) => (state.profile.value = way)} />
       ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? told(known) : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
       ${fits && answer?.failed ? html`<span class="wrong" title=${answer.failed}>${answer.failed}</span>` : null}
       ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} known=${Boolean(known)} at=${shown} go=${go} />` : null}</div>
@@ -99,37 +92,26 @@ function Around({ tokens, where, axis, data, known, at, go }) {
     <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span></span>`;
 }
 
-/** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {Painter | null} painter */
-function draw(canvas, data, mark, shown, painter) {
+/** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {number | null} held */
+function draw(canvas, data, mark, shown, held) {
   if (!canvas) return;
-  const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  const context = canvas.getContext("2d");
-  if (!data || !width || !context) return;
-  const look = getComputedStyle(canvas);
-  context.scale(ratio, ratio);
+  const { context, ink } = prepared(canvas, width, height);
+  if (!data || !width) return;
   const best = peaks(data, Math.max(1, Math.floor(width)));
   const most = best.reduce((most, i) => Math.max(most, data[i] || 0), 1e-12);
   const wide = width / best.length;
-  const held =
-    painter &&
-    (painter.state.profile.value === "row"
-      ? painter.state.held.value.key
-      : painter.state.held.value.query);
   best.forEach((place, i) => {
     const high = (data[place] / most) * (height - 5);
     const isShown =
       place === shown ||
       (i < best.length - 1 && shown >= place && shown < best[i + 1] && wide <= 1);
-    context.fillStyle = look.getPropertyValue(isShown ? "--mark" : "--curve");
+    context.fillStyle = ink(isShown ? "mark" : "curve");
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });
-  context.fillStyle = look.getPropertyValue("--link");
-  if (held !== null && held !== undefined)
-    context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
-  context.fillStyle = look.getPropertyValue("--mark");
+  context.fillStyle = ink("link");
+  if (held !== null) context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
+  context.fillStyle = ink("mark");
   const x = ((mark + 0.5) / data.length) * width;
   context.beginPath();
   context.moveTo(x - 4, 0);

@@ -64,12 +64,8 @@ function give(blob, name) {
  */
 function sheet(pen, state, painters, ratio) {
   const maps = painters.map((painter) => cropped(painter));
-  const width = Math.ceil(
-    Math.max(
-      360,
-      maps.reduce((sum, map) => sum + map.width, 0),
-    ),
-  );
+  const wide = maps.reduce((sum, map) => sum + map.width, 0);
+  const width = Math.ceil(Math.max(360, wide));
   const foot = caption(state, painters[0]);
   const lines = wrapped(foot, Math.floor((width - 24) / 6.2));
   const top = Math.max(...maps.map((map) => map.height)) + TITLE;
@@ -80,14 +76,8 @@ function sheet(pen, state, painters, ratio) {
   pen.fillRect(0, 0, width, height);
   let left = 0;
   for (const [i, map] of maps.entries()) {
-    write(
-      pen,
-      titleOf(state, painters[i].side),
-      left + 12,
-      18,
-      ink.text,
-      "600 13px system-ui, sans-serif",
-    );
+    const title = titleOf(state, painters[i].side);
+    write(pen, title, left + 12, 18, ink.text, "600 13px system-ui, sans-serif");
     placedAt(pen, painters[i], map, left, TITLE, ratio);
     left += map.width;
   }
@@ -217,13 +207,9 @@ const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`
 async function named(source, call, axis, [start, stop]) {
   const found = [];
   for (let at = start; at < stop; at += PAGE) {
-    const { tokens } = await source.ask("tokens", {
-      call,
-      axis,
-      start: at,
-      stop: Math.min(stop, at + PAGE),
-    });
-    found.push(...(tokens ?? Array(Math.min(stop, at + PAGE) - at).fill("")));
+    const end = Math.min(stop, at + PAGE);
+    const { tokens } = await source.ask("tokens", { call, axis, start: at, stop: end });
+    found.push(...(tokens ?? Array(end - at).fill("")));
   }
   return found;
 }

@@ -1,6 +1,6 @@
 // Tiles of maps: asked for in the order of their importance, few at once, kept while there is room.
 
-import { isGrowing, lengthOf, textOf } from "../tokens.js";
+import { lengthOf, textOf } from "../tokens.js";
 import { painted } from "./colours.js";
 
 /** @import { Source } from "../types.js" */
@@ -44,8 +44,6 @@ export class Tiles {
     /** @type {Tile[]} */
     this.wanted = [];
     this.timer = 0;
-    /** The latest tile that came of each place of a text that grows. @type {Map<string, Tile>} */
-    this.before = new Map();
   }
 
   /** Why some of what is wanted cannot be had; "" where all can. */
@@ -56,11 +54,6 @@ export class Tiles {
   /** A tile that was asked for before. @returns {Tile | undefined} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
   known(call, head, place, reduce) {
     return this.kept.get(`${settled(call, place)} ${head} ${reduce} ${place.join()}`);
-  }
-
-  /** What a place showed when its text had fewer tokens. @returns {Tile | undefined} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
-  earlier(call, head, place, reduce) {
-    return this.before.get(`${textOf(call)} ${head} ${reduce} ${place.join()}`);
   }
 
   /** A tile, with no numbers yet where it has not come. @returns {Tile} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
@@ -171,17 +164,6 @@ export class Tiles {
     tile.blocks = null;
     tile.note = found.note ?? "";
     tile.failed = "";
-    if (isGrowing(tile.about.call)) {
-      const [head, ...place] = tile.about.place.split(",");
-      this.before.set(
-        `${textOf(tile.about.call)} ${head} ${tile.about.reduce} ${place.join()}`,
-        tile,
-      );
-      for (const id of this.before.keys()) {
-        if (this.before.size <= AT_ONCE * 2) break;
-        this.before.delete(id);
-      }
-    }
     if (tile.done < 1) return;
     for (const other of this.kept.values())
       if (other.of === tile.of && other.data && other.done < 1) {

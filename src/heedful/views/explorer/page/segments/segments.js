@@ -61,23 +61,6 @@ export class Segments {
     return marks ? { source: of("source"), target: of("target") } : NONE;
   }
 
-  /** Whether others were marked when the page was made. */
-  get isChanged() {
-    const now = this.kept.value[this.key.value];
-    const { source, target } = this._first(this.text);
-    const is = (/** @type {Segment[]} */ one, /** @type {Segment[]} */ other) =>
-      asWords(one) === asWords(other);
-    return (
-      Boolean(now && source.length + target.length) &&
-      !(is(source, now.source) && is(target, now.target))
-    );
-  }
-
-  /** Back to those. */
-  reset() {
-    this.put(this._first(this.text));
-  }
-
   /** Which text an axis of a call is of; null where it is none that can be marked. @param {CallAbout} call @param {Axis} axis @returns {Reads | null} */
   reads(call, axis) {
     return call.reads?.[axis === "queries" ? 0 : 1] ?? null;
@@ -166,13 +149,6 @@ export class Segments {
     this.selection.value = null;
   }
 
-  /** Take tokens out of all segments. @param {Reads} reads @param {Run} run */
-  clear(reads, run) {
-    const left = this.now.value[reads].map((one) => ({ ...one, runs: without(one.runs, run) }));
-    this.set(reads, left);
-    this.selection.value = null;
-  }
-
   /** @param {Reads} reads @param {number} id */
   remove(reads, id) {
     this.set(
@@ -230,19 +206,6 @@ export function merged(runs) {
     else if (a < b) found.push([a, b]);
   }
   return found;
-}
-
-/** @param {Run[]} runs @param {Run} run @returns {Run[]} */
-function without(runs, [from, to]) {
-  return runs
-    .flatMap(
-      ([a, b]) =>
-        /** @type {Run[]} */ ([
-          [a, Math.min(b, from)],
-          [Math.max(a, to), b],
-        ]),
-    )
-    .filter(([a, b]) => a < b);
 }
 
 /** How many tokens. @param {Run[]} runs */

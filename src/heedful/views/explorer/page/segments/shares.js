@@ -1,10 +1,9 @@
 // How much each head reads of each segment: asked call after call, the one that is shown first.
+import { untilExact } from "../asked.js";
 import { computed, effect, signal, untracked } from "../html.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Source } from "../types.js" */
-
-const AGAIN = 300; // milliseconds until a call that is being computed is asked for again
 
 /** @typedef {Answer} Told */
 
@@ -15,7 +14,6 @@ export class Shares {
     this.state = state;
     this.found = signal(/** @type {Map<number, Told>} */ (new Map())); // by the call's number
     this.done = signal(1);
-    this.stopped = signal(false);
     this.mine = new AbortController();
     /** The text that is shown, with how many tokens it has; "" while it grows, and its shares with it. */
     this.text = computed(() => {
@@ -39,21 +37,8 @@ export class Shares {
   _renew(wanted) {
     this.mine.abort();
     this.found.value = new Map();
-    this.stopped.value = false;
     this.done.value = 1;
     if (wanted && this.state.segments.any) this._go();
-  }
-
-  /** End the work that is under way; what is there stays. */
-  stop() {
-    this.stopped.value = true;
-    this.mine.abort();
-  }
-
-  /** Go on where it was stopped. */
-  go() {
-    this.stopped.value = false;
-    this._go();
   }
 
   async _go() {
@@ -63,7 +48,7 @@ export class Shares {
     const calls = this.state.calls.peek();
     const at = this.state.at.peek();
     const order = [at[2], ...calls.keys()].filter((c, i, all) => all.indexOf(c) === i);
-    const left = order.filter((c) => segments.of(calls[c]) && !this.found.peek().has(c));
+    const left = order.filter((c) => segments.of(calls[c]));
     this.done.value = left.length ? 0 : 1;
     for (const [n, c] of left.entries()) {
       const call = this.state.name([...at.slice(0, 2), c]);
@@ -79,22 +64,16 @@ export class Shares {
 
   /** The answer about a call once it is whole, or why there is none; null when it is not wanted any more. @param {Record<string, any>} about @param {AbortSignal} end @param {(done: number) => void} tell @returns {Promise<Answer | null>} */
   async _one(about, end, tell) {
+    let answer = /** @type {Answer | null} */ (null);
     try {
-      for (;;) {
-        const found = await this.source.ask("segments", about, end);
-        if (end.aborted) break;
-        if (found.share) return found;
-        if (found.note) return { failed: found.note };
-        tell(found.done ?? 0);
-        await new Promise((soon) => setTimeout(soon, AGAIN));
-        if (end.aborted) break;
-      }
+      await untilExact(this.source, ["segments", about], end, (now) => {
+        answer = now.note ? { failed: now.note } : now;
+        tell(now.done ?? 1);
+      });
     } catch (error) {
-      if (!end.aborted) return { failed: String(/** @type {any} */ (error).message ?? error) };
+      answer = { failed: String(/** @type {any} */ (error).message ?? error) };
     }
-    // what nobody waits for is not computed any more
-    this.source.ask("segments", { ...about, stop: 1 }).catch(() => {});
-    return null;
+    return end.aborted ? null : answer;
   }
 }
 
@@ -106,35 +85,23 @@ export function of(told, name, h, a, b) {
 
 /** The mean over all heads of a call, as if they were one. @param {Told} told @returns {Told} */
 export function overHeads(told) {
-  const mean = (/** @type {string} */ name) => {
+  /** @param {string} name @param {(known: number[]) => number} merged of a number in each head that has one */
+  const over = (name, merged) => {
     const { data, shape } = told[name];
     const size = data.length / shape[0];
-    const found = new Float64Array(size);
-    for (let i = 0; i < size; i++) {
-      let known = 0;
-      for (let h = 0; h < shape[0]; h++) {
-        const one = data[h * size + i];
-        if (Number.isNaN(one)) continue;
-        known++;
-        found[i] += one;
-      }
-      found[i] = known ? found[i] / known : Number.NaN;
-    }
-    return { data: found, shape: [1, ...shape.slice(1)] };
+    const each = (/** @type {number} */ i) =>
+      Array.from({ length: shape[0] }, (_, h) => data[h * size + i]);
+    const all = Array.from({ length: size }, (_, i) =>
+      merged(each(i).filter((one) => !Number.isNaN(one))),
+    );
+    return { data: Float64Array.from(all), shape: [1, ...shape.slice(1)] };
   };
-  const most = (/** @type {string} */ name) => {
-    const { data, shape } = told[name];
-    const found = new Int32Array(shape[1]);
-    data.forEach((/** @type {number} */ one, /** @type {number} */ i) => {
-      found[i % shape[1]] = Math.max(found[i % shape[1]], one);
-    });
-    return { data: found, shape: [1, shape[1]] };
-  };
-  return /** @type {Told} */ ({
+  const mean = (/** @type {number[]} */ known) => known.reduce((a, b) => a + b, 0) / known.length;
+  return {
     ...told,
-    share: mean("share"),
-    chance: mean("chance"),
-    learned: mean("learned"),
-    queries: most("queries"),
-  });
+    share: over("share", mean),
+    chance: over("chance", mean),
+    learned: over("learned", mean),
+    queries: over("queries", (known) => Math.max(...known)),
+  };
 }

@@ -1,9 +1,9 @@
 // Who reads what: segments of the text, how much each reads of each, and the heads sorted by it.
 
+import { Choice } from "../controls.js";
 import { callTitle, title } from "../heads/scores.js";
 import { html, useState } from "../html.js";
 import { Explained, Term } from "../terms.js";
-import { allTokens, cutAt } from "./cut.js";
 import { count, MOST, REST } from "./segments.js";
 import { of, overHeads } from "./shares.js";
 
@@ -33,7 +33,7 @@ export function Who(given) {
   return html`<section class="who" aria-label="Who reads what">
     <div class="bar"><h2>Who reads what</h2><button type="button" class="plain" aria-label="Close, and show the weight" onClick=${() => (state.pane.value = "weight")}>×</button></div>
     ${state.segments.text.crosses ? html`<${Marks} ...${given} reads="source" /><${Marks} ...${given} reads="target" />` : html`<${Marks} ...${given} reads="source" />`}
-    <${Choosing} ...${given} />
+    <${Choosing} state=${state} />
     ${segments.any ? html`<${Doing} shares=${shares} />` : null}
     ${names && told ? html`<${Table} state=${state} told=${told} names=${names} mean=${mean} setMean=${setMean} pair=${pair} choose=${setWanted} />` : null}
     ${!names && segments.any ? html`<p class="wrong">This call is left out: ${state.call.value.apart}.</p>` : null}
@@ -84,14 +84,12 @@ function Marks({ state, reads }) {
 
 const tokens = (/** @type {number} */ n) => `${n.toLocaleString("en")} token${n === 1 ? "" : "s"}`;
 
-/** What is chosen in the text and becomes a segment; a text cut at a delimiter. @param {Given} given */
-function Choosing({ state, source }) {
+/** What is chosen in the text and becomes a segment. @param {{state: State}} given */
+function Choosing({ state }) {
   const { segments } = state;
   const call = state.call.value;
   const sides = /** @type {Reads[]} */ ([...new Set(call.reads ?? [])]);
   const now = segments.selection.value;
-  const [delimiter, setDelimiter] = useState("");
-  const [wrong, setWrong] = useState("");
   const [side, setSide] = useState(/** @type {Reads} */ ("source"));
   if (!sides.length) return null;
   const reads = now?.reads ?? (sides.includes(side) ? side : sides[0]);
@@ -104,55 +102,34 @@ function Choosing({ state, source }) {
   };
   const whole = (/** @type {Event} */ event) =>
     /** @type {HTMLInputElement} */ (event.target).select(); // so that what is typed replaces it
-  const cut = async (/** @type {string} */ at) => {
-    setWrong("");
-    try {
-      const axis = call.reads?.[1] === reads ? "keys" : "queries";
-      const length = call.shape[axis === "keys" ? 2 : 1];
-      const found = cutAt(await allTokens(source, state.where.value, axis, length), at);
-      segments.set(reads, []);
-      for (const one of found) segments.add(reads, one.runs, one.name);
-    } catch (error) {
-      setWrong(String(/** @type {any} */ (error).message ?? error));
-    }
-  };
   const full = all.length >= MOST;
   return html`<div class="choosing" role="group" aria-label="Mark">
-    ${sides.length > 1 ? html`<div class="choice" role="group" aria-label="Of which text">${sides.map((one) => html`<button type="button" aria-pressed=${reads === one} onClick=${() => setSide(one)}>${one}</button>`)}</div>` : null}
+    ${sides.length > 1 ? html`<${Choice} label="Of which text" ways=${sides.map((one) => [one, one])} now=${reads} choose=${setSide} />` : null}
     <p class="tokens"><label>tokens <input type="number" min="0" max=${size - 1} aria-label="First token" value=${now?.from ?? ""} onClick=${whole} onChange=${bound("from")} /></label>
       <label>to <input type="number" min="0" max=${size - 1} aria-label="Last token" value=${now?.to ?? ""} onClick=${whole} onChange=${bound("to")} /></label>
       <button type="button" class="main" disabled=${!now || full} aria-keyshortcuts="Enter" onClick=${() => now && segments.add(reads, [[now.from, now.to + 1]])}>Mark</button>
       ${
         now && all.length
           ? /** @param {Event} e */
-            html`<select aria-label="Add the tokens to" value="" onChange=${(e) => {
-              if (value(e) === "none") segments.clear(reads, [now.from, now.to + 1]);
-              else if (value(e)) segments.extend(reads, Number(value(e)), [now.from, now.to + 1]);
-            }}><option value="">add to …</option>${all.map((one) => html`<option value=${one.id}>${one.name}</option>`)}<option value="none">take out</option></select>`
+            html`<select aria-label="Add the tokens to" value="" onChange=${(e) => value(e) && segments.extend(reads, Number(value(e)), [now.from, now.to + 1])}><option value="">add to …</option>${all.map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select>`
           : null
       }</p>
-    <p class="tokens"><input type="text" size="6" placeholder="###" aria-label="Delimiter" value=${delimiter} onInput=${(/** @type {Event} */ e) => setDelimiter(value(e))} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && delimiter && cut(delimiter)} />
-      <button type="button" disabled=${!delimiter} onClick=${() => cut(delimiter)}>Cut there</button> <button type="button" onClick=${() => cut("\n")}>Cut at line ends</button>
-      ${segments.isChanged ? html`<button type="button" title="The segments that were marked when the page was made" onClick=${() => segments.reset()}>As at first</button>` : null}</p>
-    ${wrong ? html`<p class="wrong" role="alert">${wrong}</p>` : null}
-    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last. Or cut the text at a delimiter.</p>`}
+    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last.</p>`}
   </div>`;
 }
 
-/** How far the numbers are, and a way to stop. @param {{shares: Shares}} given */
+/** How far the numbers are. @param {{shares: Shares}} given */
 function Doing({ shares }) {
   const done = shares.done.value;
   if (done >= 1) return null;
-  const isStopped = shares.stopped.value;
-  return html`<p class="doing late"><span role="status">${isStopped ? "stopped at" : "computing,"} ${Math.floor(done * 100)} %</span>
-    <progress max="1" value=${done} aria-label="How much is computed"></progress>
-    <button type="button" onClick=${() => (isStopped ? shares.go() : shares.stop())}>${isStopped ? "Go on" : "Stop"}</button></p>`;
+  return html`<p class="doing late"><span role="status">computing, ${Math.floor(done * 100)} %</span>
+    <progress max="1" value=${done} aria-label="How much is computed"></progress></p>`;
 }
 
 /** How much each segment reads of each, of a head or of the mean. @param {any} given */
 function Table({ state, told, names, mean, setMean, pair, choose }) {
   const call = state.call.value;
-  const toggle = html`<div class="choice" role="group" aria-label="Of which heads"><button type="button" aria-pressed=${!mean} onClick=${() => setMean(false)}>this head</button><button type="button" aria-pressed=${mean} onClick=${() => setMean(true)}>layer’s mean</button></div>`;
+  const toggle = html`<${Choice} label="Of which heads" ways=${[[false, "this head"], [true, "layer’s mean"]]} now=${mean} choose=${setMean} />`;
   if (told.failed) return html`${toggle}<p class="wrong">${told.failed}</p>`;
   const one = mean ? overHeads(told) : told;
   const h = mean ? 0 : call.heads.indexOf(state.head.value);
@@ -175,28 +152,15 @@ function Table({ state, told, names, mean, setMean, pair, choose }) {
         return html`<td style=${`--share:${share || 0}`}><button type="button" aria-pressed=${is} title=${hint(name, other, share, chance)} onClick=${() => choose({ from: name, to: other })}>${shown(share, chance)}<${Bar} share=${share} chance=${chance} /></button></td>`;
       })}${told.sinks ? html`<td>${shown(one.learned.data[h * A + a], 1)}</td>` : null}</tr>`,
     )}</tbody></table></div>
-    <p class="quiet note">${sums(state, told, one, h, from)}</p>`;
+    <p class="quiet note">${sums(state, told)}</p>`;
 }
 
-/** What a line sums to. @param {State} state @param {Told} told @param {Told} one @param {number} h @param {string[]} from */
-function sums(state, told, one, h, from) {
-  const call = state.call.value;
-  const overlap = state.segments.overlaps(call.reads?.[1] ?? "source");
-  const left =
-    call.shape[1] -
-    (overlap ? 0 : from.reduce((sum, _, a) => sum + one.queries.data[h * from.length + a], 0));
-  return [
-    overlap
-      ? "Segments overlap: each share is a number of its own, and a line may sum to more than 1."
-      : told.sinks
-        ? "A line sums to 1 with what the learned sink takes."
-        : "A line sums to 1.",
-    left > 0 && !overlap
-      ? ` ${left.toLocaleString("en")} queries may see nothing, and are left out.`
-      : "",
-    " The tick is chance: the same rows spread evenly over what the mask allows.",
-  ].join("");
-}
+/** What a line sums to. @param {State} state @param {Told} told */
+const sums = (state, told) =>
+  (state.segments.overlaps(state.call.value.reads?.[1] ?? "source")
+    ? "Segments overlap: each share is a number of its own, and a line may sum to more than 1."
+    : `A line sums to 1${told.sinks ? " with what the learned sink takes" : ""}.`) +
+  " The tick is chance: the same rows spread evenly over what the mask allows.";
 
 /** A share as the library's table writes it; a dash where there is none, or the mask lets no query see any. @param {number} share @param {number} chance */
 const shown = (share, chance) => (Number.isNaN(share) || chance === 0 ? "–" : share.toFixed(2));
@@ -222,16 +186,7 @@ function Sorted({ state, shares, pair, choose }) {
   const select = (/** @type {"from" | "to"} */ end) =>
     html`<select aria-label=${end === "from" ? "Reads" : "Is read"} value=${pair[end]} onChange=${(/** @type {Event} */ e) => choose({ ...pair, [end]: value(e) })}>${names(end).map((name) => html`<option>${name}</option>`)}</select>`;
   return html`<div class="sorted"><h3>Heads by how much</h3><p class="tokens">${select("from")} reads ${select("to")}</p>
-    <div class="choice" role="group" aria-label="Order">${
-      /** @type {[Order, string][]} */ ([
-        ["share", "most"],
-        ["chance", "above chance"],
-        ["layer", "layer by layer"],
-      ]).map(
-        ([name, says]) =>
-          html`<button type="button" aria-pressed=${order === name} onClick=${() => setOrder(name)}>${says}</button>`,
-      )
-    }</div>
+    <${Choice} label="Order" ways=${[["share", "most"], ["chance", "above chance"], ["layer", "layer by layer"]]} now=${order} choose=${setOrder} />
     <ol>${rows
       .slice(0, most)
       .map(

@@ -24,20 +24,8 @@ const numbers = (text) => String(text).split(",").map(Number);
 /** A range such as 0-7. */
 const range = (text) => String(text).split("-").map(Number);
 
-const QUESTIONS = [
-  "tokens",
-  "find",
-  "image",
-  "small",
-  "scores",
-  "tile",
-  "row",
-  "column",
-  "part",
-  "cell",
-  "strongest",
-  "segments",
-];
+const QUESTIONS =
+  "tokens find image small scores tile row column part cell strongest segments".split(" ");
 
 class File {
   /** @param {Record<string, any>} parts */
@@ -144,7 +132,7 @@ class File {
   }
 
   segments(call, words, signal) {
-    return words.stop ? { word: "stopped" } : sharesOf(this, call, words, signal);
+    return sharesOf(this, call, words, signal);
   }
 
   small(call) {

@@ -1,4 +1,4 @@
-// Who reads what in the one file: a table that was put into it, or one that the worker computes.
+// Who reads what in the one file: a table that the worker computes.
 
 const STEP = 1 << 22; // weights that are computed in one step
 
@@ -10,8 +10,6 @@ const STEP = 1 << 22; // weights that are computed in one step
  * @param {{keys: string, queries?: string}} words @param {AbortSignal} [signal]
  */
 export async function sharesOf(file, call, { keys, queries = "" }, signal) {
-  const part = file.parts[`segments ${call.id}`];
-  if (part?.of === `${keys}|${queries}`) return part;
   const { shape, kind, first } = call.about;
   const [H, N, M] = shape;
   const to = withRest(runs(keys), M);

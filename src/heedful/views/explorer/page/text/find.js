@@ -1,5 +1,6 @@
 // Search for a token, among queries or keys: how many there are, marks at the map's edge, jumps.
 import { asked } from "../asked.js";
+import { Choice } from "../controls.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
 import { reveal } from "../map/place.js";
@@ -57,7 +58,7 @@ export function Find({ state, source, painter }) {
       onInput=${(/** @type {any} */ e) => (text.value = e.target.value)} onKeyDown=${keys} />
     ${
       text.value.trim()
-        ? html`<div class="box strip"><div class="choice" role="group" aria-label="Among">${/** @type {Axis[]} */ (["keys", "queries"]).map((one) => html`<button aria-pressed=${axis.value === one} onClick=${() => (axis.value = one)}>${one}</button>`)}</div>
+        ? html`<div class="box strip"><${Choice} label="Among" ways=${[["keys", "keys"], ["queries", "queries"]]} now=${axis.value} choose=${(/** @type {Axis} */ one) => (axis.value = one)} />
       <span class="count" role="status" aria-live="polite">${said(found, answer.value)}</span>
       <button aria-label="The one before" disabled=${!found?.places.length} onClick=${() => go(-1)}>‹</button><button aria-label="The next one" disabled=${!found?.places.length} onClick=${() => go(1)}>›</button></div>`
         : null

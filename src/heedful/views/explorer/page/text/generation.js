@@ -10,31 +10,15 @@ import { readable, Token } from "../tokens.js";
 /** @import { Answer, Wishes } from "../types.js" */
 /** @import { Growing } from "./growing.js" */
 
-/** What can be wished beside the number of tokens, as the options of `heedful generate` are called.
- * @type {[keyof Wishes, string, string, string][]} */
-const WISHES = [
-  [
-    "temperature",
-    "temperature",
-    "0.05",
-    "Divides the logits: below 1 likely tokens get likelier; 0 is greedy.",
-  ],
-  ["top_k", "top-k", "1", "Choose among the k likeliest tokens only; 0 is all."],
-  ["top_p", "top-p", "0.01", "Choose among the likeliest tokens that make up this probability."],
-  [
-    "repetition_penalty",
-    "repetition-penalty",
-    "0.05",
-    "Divides the positive logits of tokens that have occurred; 1 is none.",
-  ],
-  ["seed", "seed", "1", "For the same choices every time; empty: a new one for each prompt."],
-];
+const WHOLE = ["tokens", "top_k", "seed"]; // wishes that are whole numbers
 
 /** @param {{state: State, growing: Growing, tokens: Tokens}} given */
 export function Generation({ state, growing, tokens }) {
   const prompt = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   if (!growing.isThere) return null;
   const told = growing.told.value;
+  const { says = {} } = state.about.written ?? {};
+  const others = Object.entries(says).filter(([name]) => name !== "tokens");
   const begin = (/** @type {Event} */ event) => {
     event.preventDefault();
     growing.begin(prompt.current?.value ?? "");
@@ -54,23 +38,23 @@ export function Generation({ state, growing, tokens }) {
           ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => growing.stop()}>Stop</button>`
           : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!told || told.full} title="More tokens after these" onClick=${() => growing.on()}>Go on</button>`
       }
-      <${Wish} growing=${growing} name="tokens" label="tokens" step="1" says="Tokens to add." />
-      <${Menu} label="Sampling" shortcut="x" title="How the next token is chosen">${WISHES.map(([name, label, step, says]) => html`<${Wish} growing=${growing} name=${name} label=${label} step=${step} says=${says} />`)}<//>
+      <${Wish} growing=${growing} name="tokens" says=${says.tokens} />
+      <${Menu} label="Sampling" shortcut="x" title="How the next token is chosen">${others.map(([name, says]) => html`<${Wish} growing=${growing} name=${name} says=${says} />`)}<//>
     </form>
     <${How} state=${state} growing=${growing} />
     <${Rivals} state=${state} growing=${growing} tokens=${tokens} />
   </section>`;
 }
 
-/** One wish: a number with its name. @param {{growing: Growing, name: keyof Wishes, label: string, step: string, says: string}} given */
-function Wish({ growing, name, label, step, says }) {
+/** One wish: a number with its name. @param {{growing: Growing, name: keyof Wishes, says: string}} given */
+function Wish({ growing, name, says }) {
   const value = growing.wishes.value[name];
   const change = (/** @type {Event} */ event) => {
     const text = /** @type {HTMLInputElement} */ (event.target).value;
     growing.wishes.value = { ...growing.wishes.peek(), [name]: text === "" ? null : Number(text) };
   };
   const seed = name === "seed" ? (growing.told.value?.seed ?? "") : "";
-  return html`<label class="wish" title=${says}><span>${label}</span><input type="number" min="0" step=${step} value=${value ?? ""} placeholder=${seed} onInput=${change} /></label>`;
+  return html`<label class="wish" title=${says}><span>${name.replaceAll("_", "-")}</span><input type="number" min="0" step=${WHOLE.includes(name) ? 1 : 0.01} value=${value ?? ""} placeholder=${seed} onInput=${change} /></label>`;
 }
 
 /** How far it is, and what gives it again. @param {{state: State, growing: Growing}} given */

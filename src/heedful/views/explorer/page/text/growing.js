@@ -74,24 +74,24 @@ export class Growing {
 
   /** Take over what comes; then follow the text as long as it grows. @param {Promise<any> | undefined} coming */
   async _then(coming) {
+    await this._try(coming);
+    if (this.follows) return;
+    this.follows = true;
+    while (this.told.peek()?.runs && !this.ended && !this.wrong.peek()) {
+      await new Promise((soon) => setTimeout(soon, EVERY));
+      if (!this.ended) await this._try(this.source.generation?.told());
+    }
+    this.follows = false;
+  }
+
+  /** @param {Promise<any> | undefined} coming */
+  async _try(coming) {
     try {
       this.wrong.value = "";
       if (coming) await this._take(await coming);
     } catch (error) {
       this.wrong.value = error instanceof Error ? error.message : String(error);
     }
-    if (this.follows) return;
-    this.follows = true;
-    while (this.told.peek()?.runs && !this.ended && !this.wrong.peek()) {
-      await new Promise((soon) => setTimeout(soon, EVERY));
-      if (this.ended) break;
-      try {
-        await this._take(await this.source.generation?.told());
-      } catch (error) {
-        this.wrong.value = error instanceof Error ? error.message : String(error);
-      }
-    }
-    this.follows = false;
   }
 
   /** @param {any} found */
@@ -117,9 +117,7 @@ export class Growing {
           [recording, 0, Math.min(here[2], state.size(recording) - 1)],
           state.head.peek(),
         );
-      const end = this._end();
       state.grow(recording, tokens);
-      if (end && recording === state.at.peek()[0]) this._follow(end);
     });
   }
 
@@ -135,27 +133,6 @@ export class Growing {
         ...this.painters().map((painter) => painter.tiles.ahead(name)),
       ]),
     );
-  }
-
-  /** Whether the last row and column are in view, of a map that is not shown whole. */
-  _end() {
-    const [painter] = this.painters();
-    if (!painter || !this.state.view.peek().scale) return null;
-    const { x, y, wide, high, scale, shape } = painter.place;
-    return {
-      N: shape[0],
-      M: shape[1],
-      down: y + high / scale > shape[0] - 1,
-      right: x + wide / scale > shape[1] - 1,
-    };
-  }
-
-  /** Move on with the end, for who looked at it. @param {{N: number, M: number, down: boolean, right: boolean}} end */
-  _follow(end) {
-    const view = this.state.view.peek();
-    const [, N, M] = this.state.call.peek().shape;
-    const [down, right] = [end.down ? N - end.N : 0, end.right ? M - end.M : 0];
-    if (down || right) this.state.view.value = { ...view, x: view.x + right, y: view.y + down };
   }
 }
 

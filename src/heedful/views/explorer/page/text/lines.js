@@ -1,6 +1,7 @@
 // Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
 import { html, signal, useEffect, useRef, useState } from "../html.js";
 import { prepared, useWalk } from "../lists.js";
+import { COLOURS } from "../segments/segments.js";
 import { Word } from "../terms.js";
 
 /** @import { State } from "../state.js" */
@@ -8,17 +9,6 @@ import { Word } from "../terms.js";
 /** @import { Answer, Axis, Source } from "../types.js" */
 /** @import { Reading } from "./reading.js" */
 
-// distinct also for the colour-blind (Okabe and Ito 2008), its yellow darkened
-const COLOURS = [
-  "#0072b2",
-  "#d55e00",
-  "#009e73",
-  "#cc79a7",
-  "#e69f00",
-  "#56b4e9",
-  "#a89a00",
-  "#7d7d7d",
-];
 const HIGH = 20; // pixels of a line of a column
 const LEAST = 0.02; // weights below are not drawn
 const BETWEEN = 220; // pixels from column to column
@@ -46,7 +36,7 @@ export function Lines({ state, source, tokens, reading, id }) {
   return html`<p class="quiet">Left the queries, right the keys. A line is as thick as the weight; those under ${LEAST} are left out. Point at a token for its lines alone.${other ? html` <${Word} answer=${other} />` : null}
     ${
       reading.which.value === "several" && heads.length > 1
-        ? html` <label><input type="checkbox" checked=${summed} onChange=${() => setSummed(!summed)} /> their mean</label> ${summed ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:${COLOURS[n % COLOURS.length]}`}>head ${head}</span> `)}`
+        ? html` <label><input type="checkbox" checked=${summed} onChange=${() => setSummed(!summed)} /> their mean</label> ${summed ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
         : null
     }</p>
     <div class="columns" style=${`--between:${BETWEEN}px`}>${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
@@ -88,17 +78,11 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
   };
   const choose = (/** @type {number} */ i) => {
     const other = at ?? { query: Math.max(0, i - first), key: i + first };
-    state.cell.value =
-      axis === "queries"
-        ? { query: i, key: at?.key ?? Math.min(i + first, state.call.value.shape[2] - 1) }
-        : { query: Math.min(other.query, state.call.value.shape[1] - 1), key: i };
-    state.pinned.value = true;
+    const cell = axis === "queries" ? { ...other, query: i } : { ...other, key: i };
+    state.look(state.inside(cell), true);
   };
-  const moved = (
-    /** @type {string} */ key,
-    /** @type {number} */ now,
-    /** @type {KeyboardEvent} */ event,
-  ) => {
+  /** @param {string} key @param {number} now @param {KeyboardEvent} event */
+  const moved = (key, now, event) => {
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[key];
     if (by) return Math.max(0, Math.min(size - 1, now + by));
     if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
@@ -136,7 +120,7 @@ function draw(canvas, parts, N, M, { only, strong, each }) {
   const maps = each ? parts : [mean(parts)];
   maps.forEach((map, n) => {
     if (!map) return; // it is still to come
-    context.strokeStyle = each ? COLOURS[n % COLOURS.length] : ink("link");
+    context.strokeStyle = ink(each ? `segment-${n % COLOURS}` : "link");
     const shift = each ? (n - (maps.length - 1) / 2) * Math.min(3, 14 / maps.length) : 0;
     for (let q = 0; q < N; q++) {
       if (only?.axis === "queries" && only.at !== q) continue;

@@ -1,5 +1,6 @@
 // The image that a call attends over: shaded by where a patch looks, or by who looks at it.
 import { asked } from "../asked.js";
+import { Choice } from "../controls.js";
 import { weighed } from "../figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { useWalk, useWidth } from "../lists.js";
@@ -230,27 +231,24 @@ function draw(canvas, image, weights, most, marks) {
     height,
   );
   const { rows, columns } = image;
-  const cell = (/** @type {number} */ place) => {
+  /** @param {number} place @returns {[number, number, number, number]} */
+  const cell = (place) => {
     const [row, column] = [Math.floor(place / columns), place % columns];
-    const [x, y] = [Math.round((column * width) / columns), Math.round((row * height) / rows)];
-    return [
-      x,
-      y,
-      Math.round(((column + 1) * width) / columns) - x,
-      Math.round(((row + 1) * height) / rows) - y,
-    ];
+    const [across, down] = [width / columns, height / rows];
+    const [x, y] = [Math.round(column * across), Math.round(row * down)];
+    return [x, y, Math.round((column + 1) * across) - x, Math.round((row + 1) * down) - y];
   };
   const inside = new Set(image.places.data);
   context.fillStyle = look.getPropertyValue("--ground");
   context.globalAlpha = 0.72;
   for (let place = 0; place < rows * columns; place++)
-    if (!inside.has(place)) context.fillRect(...box(cell(place)));
+    if (!inside.has(place)) context.fillRect(...cell(place));
   context.globalAlpha = 1;
   image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ at) => {
     if (place < 0 || !weights) return;
     if (weights[at] > 0) {
       context.fillStyle = `rgba(${GLOW}, ${(MOST * weights[at]) / most})`;
-      context.fillRect(...box(cell(place)));
+      context.fillRect(...cell(place));
     }
   });
   for (const [name, dash] of /** @type {[string, number[]][]} */ ([
@@ -271,9 +269,6 @@ function draw(canvas, image, weights, most, marks) {
   }
 }
 
-/** @param {number[]} cell @returns {[number, number, number, number]} */
-const box = (cell) => [cell[0], cell[1], cell[2], cell[3]];
-
 /** A patch that is marked: a line that is seen on any picture. @param {CanvasRenderingContext2D} context @param {number[]} cell @param {number} ratio @param {number[]} dash @param {string} colour */
 function outlined(context, [x, y, w, h], ratio, dash, colour) {
   context.lineWidth = 4 * ratio;
@@ -287,11 +282,8 @@ function outlined(context, [x, y, w, h], ratio, dash, colour) {
 }
 
 /** Which of the two is shown over one image. @param {{state: State}} given */
-export function Mode({ state }) {
-  const one = (/** @type {"row" | "column"} */ name, /** @type {string} */ says) =>
-    html`<button type="button" aria-pressed=${state.profile.value === name} onClick=${() => (state.profile.value = name)}>${says}</button>`;
-  return html`<div class="choice" role="group" aria-label="What is shown over the picture">${one("row", "what it looks at")}${one("column", "who looks at it")}</div>`;
-}
+export const Mode = ({ state }) =>
+  html`<${Choice} label="What is shown over the picture" ways=${[["row", "what it looks at"], ["column", "who looks at it"]]} now=${state.profile.value} choose=${(/** @type {"row" | "column"} */ way) => (state.profile.value = way)} />`;
 
 /** Whether queries and keys are the patches of one image. @param {State} state */
 export const isOne = (state) =>
@@ -307,10 +299,8 @@ export function Pictured({ state, source, tokens, reading, id, best }) {
   const [, N, M] = state.call.value.shape;
   const at = state.cell.value;
   const [looks, looked] = [reading.row?.weights.data ?? null, reading.column?.weights.data ?? null];
-  const look = (/** @type {number} */ query, /** @type {number} */ key) => {
-    state.cell.value = { query, key };
-    state.pinned.value = true;
-  };
+  const look = (/** @type {number} */ query, /** @type {number} */ key) =>
+    state.look({ query, key }, true);
   const given = { state, source, tokens, reading, ends: null, offset: 0, added: null };
   const chooseQuery = (/** @type {number} */ query) => look(query, best(query) ?? at?.key ?? 0);
   const chooseKey = (/** @type {number} */ key) => look(at?.query ?? 0, key);

@@ -6,15 +6,12 @@ import { html, useRef, useState } from "../html.js";
 /** @import { State } from "../state.js" */
 /** @import { About, Source } from "../types.js" */
 
-const PATIENCE = 300; // milliseconds before it is said that something is being done
-
 /** A button that opens the box, where there is a model. @param {{state: State, source: Source}} given */
 export function NewText({ state, source }) {
   const { model } = state.about;
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
-  const [late, setLate] = useState(false);
   const record = source.record;
   if (!model || !record) return null;
   const labels = model.pairs ? ["text", "second text, of a pair; may be left empty"] : ["text"];
@@ -25,22 +22,14 @@ export function NewText({ state, source }) {
     if (!texts[0].trim()) return setWrong("Type a text first.");
     setWrong("");
     setBusy(true);
-    const timer = setTimeout(() => setLate(true), PATIENCE);
     try {
-      open(
-        state,
-        await record.call(
-          source,
-          texts.filter((text, n) => n === 0 || text.trim()),
-        ),
-      );
+      const some = texts.filter((text, n) => n === 0 || text.trim());
+      open(state, await record.call(source, some));
       box.current?.close();
       form.reset();
     } catch (error) {
       setWrong(error instanceof Error ? error.message : String(error));
     }
-    clearTimeout(timer);
-    setLate(false);
     setBusy(false);
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
@@ -52,7 +41,7 @@ export function NewText({ state, source }) {
       <form onSubmit=${send} aria-busy=${busy}><h2>A new text for <bdi>${model.name}</bdi></h2>
         ${labels.map((label, n) => html`<label>${label}<textarea rows=${n ? 2 : 4} dir="auto" onKeyDown=${keys} disabled=${busy}></textarea></label>`)}
         <p class="wrong" role="alert">${wrong}</p>
-        <div class="bar"><span class="quiet" role="status">${late ? "The model reads it …" : "ctrl + Enter records it"}</span><span>
+        <div class="bar"><span class="quiet" role="status">${busy ? "The model reads it …" : "ctrl + Enter records it"}</span><span>
           <button type="button" onClick=${() => box.current?.close()}>cancel</button> <button disabled=${busy}>record</button></span></div></form></dialog>`;
 }
 

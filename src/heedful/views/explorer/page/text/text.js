@@ -1,4 +1,5 @@
 // The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
+import { Choice } from "../controls.js";
 import { weighed } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { MarkIt } from "../segments/marking.js";
@@ -12,7 +13,7 @@ import { Run } from "./run.js";
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Axis, Source } from "../types.js" */
-/** @import { Which } from "./reading.js" */
+/** @typedef {import("./reading.js").Which} Way */
 
 const MOST_LINES = 80; // tokens up to which lines are drawn between two columns
 const JUMPS = 8; // strongest tokens that are listed
@@ -36,7 +37,7 @@ export function TextPane({ state, source, tokens, growing }) {
   return html`<section class=${lined ? "text lined" : "text"} aria-label="The text">
     <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, pictured ? "picture" : "text")}${choice(true, "lines")}</div>
       ${pictured && !lined && isOne(state) ? html`<${Mode} state=${state} />` : null}
-      <${Choice} state=${state} reading=${reading} />
+      <${Which} state=${state} reading=${reading} />
       <${MarkIt} state=${state} />
       ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
     ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} added=${growing.shown ?? null} />`}
@@ -51,10 +52,8 @@ function Runs({ state, tokens, reading, id, added }) {
   const first = reading.first.value;
   const given = { state, tokens, reading, ends: null, offset: 0, added: null };
   const readsOf = (/** @type {Axis} */ axis) => state.segments.reads(state.call.value, axis);
-  const look = (/** @type {number} */ query, /** @type {number} */ key) => {
-    state.cell.value = { query, key };
-    state.pinned.value = true;
-  };
+  const look = (/** @type {number} */ query, /** @type {number} */ key) =>
+    state.look({ query, key }, true);
   if (reading.crosses.value)
     return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" added=${added} size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
         choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
@@ -82,22 +81,21 @@ function ends(state) {
 }
 
 /** For which heads. @param {{state: State, reading: Reading}} given */
-function Choice({ state, reading }) {
+function Which({ state, reading }) {
   const { heads } = state.call.value;
   const which = reading.which.value;
-  const one = (/** @type {Which} */ name, /** @type {string} */ says) =>
-    html`<button type="button" aria-pressed=${which === name} onClick=${() => {
-      if (name === "several" && !reading.several.value.length)
-        reading.several.value = [state.head.value];
-      reading.which.value = name;
-    }}>${says}</button>`;
+  const choose = (/** @type {Way} */ name) => {
+    if (name === "several" && !reading.several.value.length)
+      reading.several.value = [state.head.value];
+    reading.which.value = name;
+  };
   const toggle = (/** @type {number} */ head) => {
     const now = reading.several.value;
     reading.several.value = now.includes(head)
       ? now.filter((other) => other !== head)
       : [...now, head];
   };
-  return html`<div class="choice" role="group" aria-label="Of which heads">${one("head", "this head")}${one("mean", "layer’s mean")}${one("several", "several")}</div>
+  return html`<${Choice} label="Of which heads" ways=${[["head", "this head"], ["mean", "layer’s mean"], ["several", "several"]]} now=${which} choose=${choose} />
     ${
       which === "several"
         ? html`<div class="several" role="group" aria-label="Heads">${heads.map((head) => html`<button type="button" aria-label=${`head ${head}`} aria-pressed=${reading.several.value.includes(head)} onClick=${() => toggle(head)}>${head}</button>`)}</div>`
@@ -127,10 +125,8 @@ function Legend({ reading, tokens, state }) {
   const heads = reading.heads.value;
   const mean =
     heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
-  const look = (/** @type {number} */ q, /** @type {number} */ k) => {
-    state.cell.value = { query: q, key: k };
-    state.pinned.value = true;
-  };
+  const look = (/** @type {number} */ q, /** @type {number} */ k) =>
+    state.look({ query: q, key: k }, true);
   if (reading.failed) return html`<p class="wrong legend">${reading.failed}</p>`;
   return html`<div class="legend short">
     ${

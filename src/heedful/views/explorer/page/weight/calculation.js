@@ -80,10 +80,7 @@ export function Rivals({ made, state, tokens, at }) {
     weight: made.weights.data[i],
   }));
   const listed = best.some((one) => one.key === at.key);
-  const choose = (/** @type {number} */ key) => {
-    state.cell.value = { query: at.query, key };
-    state.pinned.value = true;
-  };
+  const choose = (/** @type {number} */ key) => state.look({ query: at.query, key }, true);
   const row = (/** @type {{key: number, score: number, weight: number}} */ one) =>
     html`<tr class=${one.key === at.key ? "me" : ""}>
       <td><button type="button" class="rival" aria-current=${one.key === at.key ? "true" : undefined} onClick=${() => choose(one.key)}><${Token} tokens=${tokens} where=${where} axis="keys" at=${one.key} /></button></td>

@@ -12,8 +12,6 @@ import { why } from "./why.js";
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Answer, Asked, Cell, TextAbout } from "../types.js" */
 
-export { digits } from "../figures.js";
-
 /** @typedef {{made: Answer, state: State, tokens: Tokens, at: Cell}} Parts */
 
 /** @param {{state: State, tokens: Tokens, cell: Asked}} given */
@@ -98,21 +96,16 @@ export function Line({ state, at }) {
   const shown = useRef(/** @type {HTMLElement | null} */ (null));
   const [said, setSaid] = useState("");
   const copy = async () => {
-    setSaid((await copied(written, shown.current)) ? "copied" : "selected: copy it");
+    try {
+      await navigator.clipboard.writeText(written);
+      setSaid("copied");
+    } catch {
+      if (shown.current) getSelection()?.selectAllChildren(shown.current);
+      setSaid("selected: copy it");
+    }
     setTimeout(() => setSaid(""), 2000);
   };
   const many = state.about.recordings.length > 1;
   return html`<div class="python"><p class="quiet">The same in Python${many ? html`, of <bdi>${name}</bdi>` : ""}</p>
     <code ref=${shown}>${written}</code><button type="button" onClick=${copy}>copy</button><span role="status" class="quiet">${said}</span></div>`;
-}
-
-/** Copy a text; where a page may not, select it. @param {string} text @param {HTMLElement | null} element */
-async function copied(text, element) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    if (element) getSelection()?.selectAllChildren(element);
-    return false;
-  }
 }

@@ -53,24 +53,16 @@ function summed(made) {
   const products = made.products.data;
   const sum = number(made.product);
   if (products.length < 2 || Math.abs(sum) < 1e-6) return "";
-  let best = 0;
-  products.forEach((/** @type {number} */ product, /** @type {number} */ d) => {
-    if (product * sum > products[best] * sum) best = d;
-  });
+  /** @type {number[]} positive: towards the sum */
+  const pulls = Array.from(products, (product) => product * Math.sign(sum));
+  const [best, against] = [Math.max(...pulls), Math.min(...pulls)].map((x) => pulls.indexOf(x));
   const share = products[best] / sum;
-  const all = `query · key ${sum > 0 ? "" : "(which is negative) "}`.trim();
+  const all = sum > 0 ? "query · key" : "query · key (which is negative)";
   if (share <= 1) return `Dimension ${best} alone gives ${percent(share)} of ${all}.`;
-  const least = products.reduce(
-    (/** @type {number} */ low, /** @type {number} */ product) => Math.min(low, product * sum),
-    0,
-  );
-  const against = products.findIndex(
-    (/** @type {number} */ product) => product * sum === least && product * sum < 0,
-  );
   const back =
-    against < 0
-      ? ""
-      : `, and others take it back, dimension ${against} most: ${signed(products[against])}`;
+    pulls[against] < 0
+      ? `, and others take it back, dimension ${against} most: ${signed(products[against])}`
+      : "";
   return `Dimension ${best} alone gives ${signed(products[best])} of the ${signed(sum)}${back}.`;
 }
 
