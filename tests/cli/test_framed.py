@@ -7,7 +7,6 @@ import torch
 from typed import refused
 
 import heedful
-from heedful.opened import OpenedBert, open_as
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -79,11 +78,6 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path):
     tokens = recording[0].tokens
     assert len(tokens) == len(ids)
     assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
-    opened = open_as(OpenedBert, checkpoint[0])
-    drawn = opened.attention(texts[0], [(1, 2)], *texts[1:])
-    assert drawn.queries == tokens
-    weights = drawn.heads[1, 2].weights
-    torch.testing.assert_close(weights, output.attentions[1][0, 2], atol=2e-6, rtol=0)
     rows = json.loads(said("heads", checkpoint[0], texts[0], *second, "--json")[1])
     entropy = torch.special.entr(torch.cat(output.attentions)).sum(-1).mean(-1).flatten().tolist()
     assert [row["entropy"] for row in rows] == pytest.approx(entropy, abs=1e-5)

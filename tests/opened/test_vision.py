@@ -13,7 +13,7 @@ import heedful
 from heedful.cli.images import record_image
 from heedful.cli.main import run
 from heedful.errors import ArgumentError
-from heedful.opened import OpenedVision, PictureWarning
+from heedful.opened import OpenedVision, PictureWarning, vision
 from heedful.recording import Recording
 
 transformers.logging.set_verbosity_error()
@@ -143,7 +143,7 @@ def test_wrong_usage_in_python(captioning, photo):
 
 def test_a_grid_that_is_not_known_is_said_and_no_picture_is_shown(captioning, photo, monkeypatch):
     opened = heedful.open(captioning, device="cpu")
-    monkeypatch.setattr(OpenedVision, "_shown", lambda self, seen: torch.rand(3, 31, 37))
+    monkeypatch.setattr(vision, "_shown", lambda seen: torch.rand(3, 31, 37))
     monkeypatch.setattr(Recording, "know_patches", lambda self, *known: None)
     with pytest.warns(PictureWarning, match="no picture is shown"):
         recording = opened.record("a cat", image=photo)
