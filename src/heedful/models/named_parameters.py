@@ -1,4 +1,4 @@
-"""A model's parameters by name: compared, copied in, or put in place of ones never drawn."""
+"""A model's parameters by name: compared, or put in place of ones never drawn."""
 
 from __future__ import annotations
 
@@ -21,15 +21,6 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-@torch.no_grad()
-def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy named tensors into a model; one error lists all that are missing or misshapen."""
-    parameters = parameters_of(model)
-    check_fit(shapes_of(parameters), shapes_of(tensors), source)
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])
 
 
 def check_fit(

@@ -121,31 +121,6 @@ class Seq2Seq(nn.Module):
         """The memory (B, M, width) of sources (B, M); arguments as `forward`."""
         return self.encoder_states(source, keep=keep)[-1]
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        *,
-        keep: Tensor | None = None,
-        memory_keep: Tensor | None = None,
-        cache: DecoderCache | None = None,
-    ) -> Tensor:
-        """Logits (B, N, V) for the token after each of the target's.
-
-        Args:
-            target: ids (B, N).
-            memory: (B, M, width), from `encode`.
-            keep: boolean, False for padding of the target; with a cache it covers all its tokens
-                so far.
-            memory_keep: boolean (B, M), False for padding of the source.
-            cache: from `new_cache`; it holds the tokens before these, and receives these. The
-                memory that it was first used with is the one that it goes on with.
-        """
-        states = self.decoder_states(
-            target, memory, keep=keep, memory_keep=memory_keep, cache=cache
-        )
-        return self.head(states[-1])
-
     def encoder_states(self, source: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, ...]:
         """The embeddings, then what each block makes of them; the last is the memory."""
         x, mask = self._embed(self.source_tokens, source, keep, 0, "source")
@@ -164,7 +139,17 @@ class Seq2Seq(nn.Module):
         memory_keep: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> tuple[Tensor, ...]:
-        """As `decode`, without the logits; the last state is the one they are made from."""
+        """The embeddings, then what each block makes of them; `head` makes logits of the last.
+
+        Args:
+            target: ids (B, N).
+            memory: (B, M, width), from `encode`.
+            keep: boolean, False for padding of the target; with a cache it covers all its tokens
+                so far.
+            memory_keep: boolean (B, M), False for padding of the source.
+            cache: from `new_cache`; it holds the tokens before these, and receives these. The
+                memory that it was first used with is the one that it goes on with.
+        """
         start = cache.target.length if cache is not None else 0
         x, mask = self._embed(self.target_tokens, target, keep, start, "target")
         memory_mask = None if memory_keep is None else Padding(memory_keep)

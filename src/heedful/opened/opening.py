@@ -9,8 +9,9 @@ import torch
 
 from heedful.device import choose_device
 from heedful.errors import ArgumentError, RunError
+from heedful.files.belonging import read_config
 from heedful.models import GPT, Seq2Seq, load_model, model_directory
-from heedful.models.huggingface.checkpoints import foreign_name, is_checkpoint
+from heedful.models.huggingface.checkpoints import foreign_name, is_ours
 from heedful.opened.ours import OpenedBert, OpenedGPT, OpenedOurs, OpenedSeq2Seq
 from heedful.opened.protocol import Opened
 from heedful.opened.transformers_model import open_transformers
@@ -79,7 +80,7 @@ def open_model(
         try:
             return _open_ours(directory, checkpoint, where, allow_pickle)
         except ForeignTokenizerError:
-            if not is_checkpoint(directory):
+            if is_ours(read_config(directory)):
                 raise
     by_library = open_vision if reads_images(directory) else open_transformers
     return by_library(directory, where, allow_pickle=allow_pickle)

@@ -124,46 +124,45 @@ def _described(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, 
 
 def no_model(directory: Path, error: Exception) -> RunError:
     """The error of a `config.json` that cannot be read as a model's."""
-    said = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return RunError(f"{directory / 'config.json'} does not describe a model: {said}")
+    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return RunError(f"{directory / 'config.json'} does not describe a model: {reason}")
 
 
-def is_checkpoint(directory: Path) -> bool:
-    """Whether a directory holds a model in Hugging Face format, and none that heedful wrote.
+def is_ours(description: Any) -> bool:
+    """Whether a `config.json` is heedful's; that of transformers names its class, or its type.
 
-    Raises:
-        RunError: no `config.json`, or one that cannot be read.
+    So is a damaged one, which is refused where it is read.
     """
-    description = read_config(directory)
     if not isinstance(description, Mapping):
-        return False  # a damaged one, which is refused where it is read
-    return not str(description.get("model_type", "heedful-")).startswith("heedful-")
+        return True
+    is_named = "architectures" in description or "model_type" in description
+    return not is_named or str(description.get("model_type")).startswith("heedful-")
 
 
 def foreign_name(directory: Path) -> str | None:
     """As `foreign`, of a directory; None also of one that heedful wrote.
 
     Raises:
-        RunError: as `is_checkpoint`, or a description of no model.
+        RunError: no `config.json`, or one that describes no model.
     """
-    if not is_checkpoint(directory):
-        return None
+    description = read_config(directory)
+    return None if is_ours(description) else _foreign(description, directory)
+
+
+def _foreign(description: Any, directory: Path) -> str | None:
     try:
-        return foreign(read_json(directory / "config.json"))
+        return foreign(description)
     except (TypeError, ValueError, KeyError) as error:
         raise no_model(directory, error) from error
 
 
 def _architecture(description: Any, directory: Path) -> Architecture:
     described = description if isinstance(description, Mapping) else {}
-    try:
-        found = foreign(described)
-    except (TypeError, ValueError, KeyError) as error:
-        raise no_model(directory, error) from error
-    if found is not None:
+    name = _foreign(described, directory)
+    if name is not None:
         ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)
         raise RunError(
-            f"{directory} holds a model of the architecture {found}",
+            f"{directory} holds a model of the architecture {name}",
             expected=f"one of ours: {ours}",
             remedy="open it with `transformers`, and see its attention with heedful.record(model), "
             "or with `heedful heads` and `heedful record`",
