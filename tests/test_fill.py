@@ -57,30 +57,10 @@ def test_words_are_the_likeliest_of_the_whole_model(texts, tokenizer):
         torch.testing.assert_close(found, expected[order], rtol=1e-4, atol=1e-6)
 
 
-def test_a_second_text_has_its_own_segment(tokenizer):
-    model = bert(tokenizer)
-    [pair] = fill(model, tokenizer, "paris", "is [MASK]")
-    with torch.no_grad():
-        model.segments.weight[1] += 1
-    [moved] = fill(model, tokenizer, "paris", "is [MASK]")
-    assert pair.position == moved.position
-    assert pair.guesses != moved.guesses
-
-
 def test_more_words_than_there_are(tokenizer):
     [gap] = fill(bert(tokenizer), tokenizer, "[MASK]", count=10_000)
     assert len(gap.guesses) == tokenizer.size
     assert sum(guess.probability for guess in gap.guesses) == pytest.approx(1, abs=1e-5)
-
-
-def test_a_model_that_knows_one_word_says_it(tokenizer):
-    model = bert(tokenizer)
-    [paris] = tokenizer.encode("paris")
-    with torch.no_grad():
-        model.head.output.bias[paris] = 1000.0
-    [gap] = fill(model, tokenizer, "The capital of France is [MASK].", count=1)
-    [guess] = gap.guesses
-    assert guess == ("paris", paris, pytest.approx(1.0))
 
 
 def test_what_cannot_be_filled_is_one_clear_line(tokenizer):

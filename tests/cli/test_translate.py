@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from crossing import cross_steps
 from typed import misused, refused
 
 from heedful.cli.main import run
@@ -141,7 +142,7 @@ def test_plot_draws_the_three_attentions_of_the_translation(trained, said, tmp_p
     assert bare == [*"12·plus·5", "■"]
     assert len(set(cross.keys)) == len(cross.keys) == len(encoder.queries)
     assert len(cross.queries) == len(decoder.keys) == begun.shape[1]
-    layers = model.cross_steps(torch.tensor([[*ids, model.config.end]]), begun)
+    layers = cross_steps(model, torch.tensor([[*ids, model.config.end]]), begun)
     expected = [weights for steps in layers for weights in steps.weights[0].detach().numpy()]
     ours = [values for line in cross.lines for values in line.maps]
     for one, other in zip(ours, expected, strict=True):

@@ -29,7 +29,7 @@ def as_torchs(layer, width, memory_width):
     return theirs
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     heads=st.integers(1, 4),
     head_width=st.integers(1, 4),
@@ -75,16 +75,6 @@ def test_the_memory_is_projected_once(mask):
     parts = [layer(words[:, n : n + 1], memory, mask=mask, cache=cache) for n in range(4)]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
     assert len(calls) == 1
-
-
-def test_padding_in_the_memory_changes_nothing():
-    layer = CrossAttention(8, 5, heads=2)
-    words, memory = torch.randn(2, 4, 8), torch.randn(2, 7, 5)
-    mask = Padding.from_lengths([7, 3], 7)
-    before = layer(words, memory, mask=mask)
-    memory[1, 3:] += 1.0
-    assert torch.equal(layer(words, memory, mask=mask), before)
-    torch.testing.assert_close(layer(words[1:], memory[1:, :3]), before[1:], atol=1e-6, rtol=1e-5)
 
 
 def test_gradients():

@@ -6,7 +6,6 @@ import pytest
 import scipy.special
 import torch
 
-import heedful
 from heedful.errors import ArgumentError
 from heedful.layers import (
     CausalAttention,
@@ -117,14 +116,6 @@ def test_masks_of_arrays_equal_loops_in_numpy():
     )
 
 
-def test_an_array_layer_is_recorded_as_any():
-    layer, x = MultiHeadAttention(6, 3), RANDOM.standard_normal((5, 6))
-    for given in (x, x.astype("f4")):
-        with heedful.record(layer) as recording:
-            layer(given)
-        np.testing.assert_allclose(recording[0].weights(), layer.steps(given).weights, atol=1e-6)
-
-
 def document_001(x, query, key, value, back):
     """Its `self_attention`, word for word."""
     queries, keys, values = x @ query, x @ key, x @ value
@@ -159,12 +150,6 @@ def test_matrices_without_a_way_back_and_causal():
     assert type(layer) is CausalAttention
     np.testing.assert_allclose(layer(x), oracle.attention(*three, allowed)[0], atol=1e-12)
     assert layer.dropout == 0.0
-
-
-def test_the_numbers_of_document_002_from_an_array():
-    context = SimpleSelfAttention()(np.array(EMBEDDINGS))
-    assert context.dtype == np.float64
-    assert context[1].round(4).tolist() == [0.4419, 0.6515, 0.5683]
 
 
 def test_what_cannot_be_meant_is_one_line(as_a_user):

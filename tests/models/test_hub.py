@@ -81,13 +81,6 @@ def test_what_is_no_name_is_not_looked_for(name, cache, monkeypatch):
         assert model_directory(name).is_dir()  # the empty path is this directory
 
 
-def test_a_file_is_no_directory(cache, monkeypatch):
-    (cache.parent / "weights").write_text("")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
-    with pytest.raises(RunError, match="weights is a file"):
-        load_model("weights")
-
-
 def test_a_directory_is_taken_before_the_hub(cache, model, monkeypatch):
     export_model(model, cache.parent / "gpt2")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)

@@ -29,14 +29,12 @@ class BertOutput(NamedTuple):
     """What a BERT says of a batch; None where the model has no such part.
 
     logits: (B, N, V), for the word at each place. hidden_states: (B, N, width), the embeddings,
-    then after each block. pooled: (B, width), one vector for the whole input. follows: (B, 2),
-    logits that the second text follows the first, and that it does not.
+    then after each block. pooled: (B, width), one vector for the whole input.
     """
 
     logits: Tensor | None
     hidden_states: tuple[Tensor, ...]
     pooled: Tensor | None = None
-    follows: Tensor | None = None
 
 
 class Bert(nn.Module):
@@ -64,7 +62,6 @@ class Bert(nn.Module):
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.pooler = nn.Linear(width, width) if config.pooler else None
         self.head = MaskedWordHead(config, self.tokens) if config.masked_words else None
-        self.next_sentence = nn.Linear(width, 2) if config.next_sentence else None
         self._initialize()
 
     def forward(
@@ -85,8 +82,7 @@ class Bert(nn.Module):
         states = self.hidden_states(ids, segments=segments, keep=keep)
         logits = None if self.head is None else self.head(states[-1])
         pooled = None if self.pooler is None else self.pooler(states[-1][:, 0]).tanh()
-        follows = None if self.next_sentence is None else self.next_sentence(pooled)
-        return BertOutput(logits, states, pooled, follows)
+        return BertOutput(logits, states, pooled)
 
     def hidden_states(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None

@@ -154,9 +154,6 @@ class BertConfig(Configuration):
     )
     pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
     masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
-    next_sentence: bool = setting(
-        False, "A head that says whether the second text follows the first; it needs the pooler."
-    )
     dropout: float = setting(
         0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
     )
@@ -170,12 +167,6 @@ class BertConfig(Configuration):
         if self.padding is not None and self.padding >= self.vocabulary:
             raise ArgumentError(
                 f"padding = {self.padding}", expected=f"an id below {self.vocabulary}, or none"
-            )
-        if self.next_sentence and not self.pooler:
-            raise ArgumentError(
-                "next_sentence without pooler",
-                expected="both, or none",
-                cause="the next-sentence head reads what the pooler makes",
             )
 
 

@@ -210,9 +210,6 @@ def _bert(model: Bert) -> Iterator[Part | Passage]:
         number = parameters_in(model.head, but=[model.tokens])
         yield Part("masked-word head", number, note="its output layer shares the token table")
         yield Passage("logits", (("B", "N", model.config.vocabulary),))
-    if model.next_sentence is not None:
-        yield _part("next-sentence head", model.next_sentence)
-        yield Passage("follows", (("B", 2),))
 
 
 def _seq2seq(model: Seq2Seq) -> Iterator[Part | Passage]:

@@ -6,8 +6,7 @@ B batch, N tokens of the target, M tokens of the source, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,6 @@ from heedful.layers import (
 )
 from heedful.models.checks import check_ids, check_keep
 from heedful.models.configurations import Seq2SeqConfig
-from heedful.ops import Steps
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
 
@@ -167,19 +165,6 @@ class Seq2Seq(nn.Module):
             states.append(x)
         states[-1] = self.decoder_norm(x)
         return tuple(states)
-
-    def cross_steps(self, source: Tensor, target: Tensor) -> Iterator[Steps]:
-        """Every intermediate of cross-attention, layer after layer, (B, H, N, M) each.
-
-        Rows are the target's tokens, columns the source's. A layer's are made when they are asked
-        for, so that one who keeps few needs room for few.
-        """
-        memory = self.encode(source)
-        x, _ = self._embed(self.target_tokens, target, None, 0, "target")
-        for block in cast("list[PreNormDecoderBlock]", self.decoder):
-            query, _ = block.asking(x, causal=True)
-            yield block.cross.steps(query, memory)
-            x = block(x, memory, causal=True)
 
     def new_cache(self, batch: int, source: int, capacity: int | None = None) -> DecoderCache:
         """An empty cache for a batch of sources of a length, and targets up to a capacity."""

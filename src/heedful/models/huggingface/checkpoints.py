@@ -19,7 +19,7 @@ from heedful.files.belonging import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
-from heedful.models.huggingface.parameter_names import BERT, GPT2, Names
+from heedful.models.huggingface.parameter_names import Names
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.named_parameters import (
     assign,
@@ -36,34 +36,19 @@ class Architecture(NamedTuple):
     Args:
         classes: those of its classes whose parts ours has.
         model: makes our model from our configuration.
-        names: what its parameters are called there, by our configuration.
-        format: the module that reads and writes its `config.json`: `lacking`, `read_config`,
-            `write_config` and `unlike`.
-        kind: what the last two are told of a format that several `model_type`s share.
+        format: the module that knows its `config.json` and the names of its parameters: `lacking`,
+            `read_config`, `names`, `unlike` and `write_config`.
     """
 
     classes: tuple[str, ...]
     model: Callable[[Any], nn.Module]
-    names: Callable[[Any], Names]
     format: Any
-    kind: dict[str, str] = {}  # noqa: RUF012 - it is never written
-
-    def write_config(self, config: Any) -> dict[str, Any]:
-        """The content of `config.json`, from our configuration."""
-        return self.format.write_config(config, **self.kind)
-
-    def unlike(self, config: Any) -> list[str]:
-        """Our settings that it does not have, as `name = value`."""
-        return self.format.unlike(config, **self.kind)
 
 
 ARCHITECTURES = {
-    "gpt2": Architecture(("GPT2LMHeadModel", "GPT2Model"), GPT, lambda config: GPT2, gpt2),
-    "bert": Architecture(tuple(bert.HEADS), Bert, lambda config: BERT, bert),
-} | {
-    kind: Architecture(family.classes, GPT, llama.names, llama, {"kind": kind})
-    for kind, family in llama.FAMILIES.items()
-}
+    "gpt2": Architecture(("GPT2LMHeadModel", "GPT2Model"), GPT, gpt2),
+    "bert": Architecture(tuple(bert.HEADS), Bert, bert),
+} | {kind: Architecture(family.classes, GPT, llama) for kind, family in llama.FAMILIES.items()}
 
 
 def foreign(description: Mapping[str, Any]) -> str | None:
@@ -100,7 +85,7 @@ def load_pretrained(
     """
     architecture, config, tensors = _described(directory, allow_pickle)
     model = without_parameters(lambda: architecture.model(config))
-    _fill(model, architecture.names(config), tensors, directory, dtype)
+    _fill(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
 
 

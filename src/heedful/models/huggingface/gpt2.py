@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from heedful.models.gpt import GPTConfig
+from heedful.models.huggingface.parameter_names import GPT2, Names
 
 ACTIVATION_OF = {
     "gelu_new": "gelu_tanh",
@@ -44,7 +45,7 @@ def lacking(description: Mapping[str, Any]) -> list[str]:
     )
 
 
-def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTConfig:
+def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
     """Our configuration from a `config.json` that is `lacking` nothing.
 
     What it leaves out has GPT-2's own value.
@@ -53,7 +54,7 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTCo
 
     Args:
         description: the content of `config.json`.
-        names: the checkpoint's tensors; one without an output layer shares the token table.
+        tensors: the names of the checkpoint's; one without an output layer shares the token table.
     """
     return GPTConfig(
         vocabulary=description.get("vocab_size", 50257),
@@ -64,14 +65,19 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTCo
         hidden=description.get("n_inner"),
         activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
         norm_epsilon=description.get("layer_norm_epsilon", 1e-5),
-        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in names,
+        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in tensors,
         dropout=description.get("resid_pdrop", 0.1),
         embedding_dropout=description.get("embd_pdrop", 0.1),
         **ALWAYS,
     )
 
 
-def unlike(config: GPTConfig) -> list[str]:
+def names(config: GPTConfig) -> Names:
+    """What the parameters of a model of this configuration are called."""
+    return GPT2
+
+
+def unlike(config: GPTConfig, kind: str) -> list[str]:
     """The settings that no GPT-2 has, as `name = value`; an empty list where it is one."""
     wrong = [
         f"{name} = {getattr(config, name)!r}"
@@ -89,12 +95,12 @@ def unlike(config: GPTConfig) -> list[str]:
     return wrong
 
 
-def write_config(config: GPTConfig) -> dict[str, Any]:
+def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     """The content of a `config.json` for a configuration that is `unlike` in nothing."""
     activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
     return {
         "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
+        "model_type": kind,
         "vocab_size": config.vocabulary,
         "n_positions": config.context_length,
         "n_embd": config.width,

@@ -236,11 +236,10 @@ def _scaling(of: Mapping[str, Any], rotary: Mapping[str, Any]) -> RotaryScaling 
 def _written(scaling: RotaryScaling | None) -> dict[str, Any]:
     if scaling is None:
         return {"rope_type": "default"}
+    written = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind == "linear":
-        return {"rope_type": "linear", "factor": scaling.factor}
-    return {
-        "rope_type": "llama3",
-        "factor": scaling.factor,
+        return written
+    return written | {
         "original_max_position_embeddings": scaling.original_context,
         "low_freq_factor": scaling.low_frequency,
         "high_freq_factor": scaling.high_frequency,

@@ -212,9 +212,9 @@ BERT = Names(
         **_both("head.transform", "cls.predictions.transform.dense"),
         **_both("head.norm", "cls.predictions.transform.LayerNorm"),
         "head.output.bias": same("cls.predictions.bias"),
-        **_both("next_sentence", "cls.seq_relationship"),
     },
-    ignored=(r"(bert\.)?embeddings\.position_ids",),  # 0, 1, 2, … kept as a buffer
+    # 0, 1, 2, … kept as a buffer; and the head that only pre-training used
+    ignored=(r"(bert\.)?embeddings\.position_ids", r"cls\.seq_relationship\..*"),
     shared={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
