@@ -112,7 +112,12 @@ class Bert(nn.Module):
         config = self.config
         check_ids(ids, config.vocabulary, config.context_length)
         if segments is not None:
-            _check_segments(segments, ids, config.segments)
+            if segments.shape != ids.shape:
+                raise ArgumentError(
+                    f"segments {tuple(segments.shape)}",
+                    expected=f"the shape of ids, {tuple(ids.shape)}",
+                )
+            check_rows("segments", segments, config.segments, "more texts than the model knows")
         if keep is not None:
             check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
@@ -160,11 +165,3 @@ def _block(config: BertConfig) -> PostNormBlock:
     return PostNormBlock(
         attend, feed, lambda: nn.LayerNorm(config.width, eps=config.norm_epsilon), config.dropout
     )
-
-
-def _check_segments(segments: Tensor, ids: Tensor, rows: int) -> None:
-    if segments.shape != ids.shape:
-        raise ArgumentError(
-            f"segments {tuple(segments.shape)}", expected=f"the shape of ids, {tuple(ids.shape)}"
-        )
-    check_rows("segments", segments, rows, "more texts than the model knows")

@@ -77,14 +77,8 @@ def _shard_of(index: Path) -> dict[str, str]:
     """Name of a tensor → name of the file beside the index that holds it."""
     content = read_json(index)
     shard_of = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shard_of, dict) or any(
-        not isinstance(shard, str) or Path(shard).name != shard for shard in shard_of.values()
-    ):
-        raise RunError(
-            f"{index} is no index of shards",
-            expected='"weight_map", from names of tensors to names of files beside it',
-            cause="a damaged file",
-        )
+    if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
+        raise damaged(index, ValueError("no weight_map to files beside it"), "fetch it again")
     return shard_of
 
 
