@@ -63,20 +63,18 @@ def test_more_words_than_there_are(tokenizer):
     assert sum(guess.probability for guess in gap.guesses) == pytest.approx(1, abs=1e-5)
 
 
-def test_what_cannot_be_filled_is_one_clear_line(tokenizer):
+def test_what_cannot_be_filled(tokenizer):
     model, maskless = bert(tokenizer), SimpleNamespace(special={}, inputs=lambda *texts: ([], []))
     for call, error, words in (
         (lambda: fill(model, tokenizer, "no gap"), TextError, r"no \[MASK\] in the text"),
-        (lambda: fill(model, tokenizer, "a [mask]"), TextError, "write it just so"),
         (lambda: fill(model, tokenizer, "paris " * 14 + "[MASK]"), ArgumentError,
          "17 tokens; .*16"),
         (lambda: fill(bert(tokenizer, masked_words=False), tokenizer, "[MASK]"), ArgumentError,
          "BertForMaskedLM"),
         (lambda: fill(model, maskless, "[MASK]"), ArgumentError, r"without \[MASK\]"),
     ):  # fmt: skip
-        with pytest.raises(error, match=words) as caught:
+        with pytest.raises(error, match=words):
             call()
-        assert "\n" not in str(caught.value)
 
 
 def test_texts_are_filled_and_no_gap_is_left_unread(tokenizer):

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -146,27 +148,24 @@ def test_wrong_usage():
         Sampling(top_p=2)
 
 
-def test_a_text_begins_after_what_its_tokenizer_knows():
-    class Known:
-        first, special = (), {}
+@pytest.mark.parametrize(
+    ("known", "first", "special", "expected"),
+    [
+        ("ab", (5, 6), {"bos": 7}, [5, 6]),
+        ("ab", (), {"eos": 8, "bos": 7}, [7]),
+        ("ab", (), {"eos": 8, "unk": 3}, [8]),
+        ("ab \n", (), {}, [3]),
+        ("ab ", (), {}, [2]),
+        ("ab", (), {}, [0]),
+    ],
+)
+def test_a_text_begins_after_what_its_tokenizer_knows(known, first, special, expected):
+    def encode(text):
+        if text not in known:
+            raise TextError(text)
+        return [known.index(text)]
 
-        def encode(self, text):
-            if text not in self.known:
-                raise TextError(text)
-            return [self.known.index(text)]
-
-    def beginning_of(known="ab", **parts):
-        tokenizer = Known()
-        tokenizer.known = known
-        vars(tokenizer).update(parts)
-        return beginning(tokenizer)
-
-    assert beginning_of(first=(5, 6), special={"bos": 7}) == [5, 6]
-    assert beginning_of(special={"eos": 8, "bos": 7}) == [7]
-    assert beginning_of(special={"eos": 8, "unk": 3}) == [8]
-    assert beginning_of("ab \n") == [3]
-    assert beginning_of("ab ") == [2]
-    assert beginning_of() == [0]
+    assert beginning(SimpleNamespace(first=first, special=special, encode=encode)) == expected
 
 
 def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():
