@@ -99,7 +99,7 @@ class OpenedTransformers(Opened):
 
     def reporting(self) -> AbstractContextManager[None]:
         """What goes wrong in the library, as one line."""
-        return reporting(f"run a {type(self.model).__name__} on this text")
+        return reporting(f"run a {type(self.model).__name__}")
 
     def _check_fast(self, what: str) -> None:
         """Refuse a tokenizer that is written in Python."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,10 +119,6 @@ class OpenedVision(OpenedTransformers):
             expected="a model that reads texts",
             cause="it looks at images",
         )
-
-    def reporting(self) -> AbstractContextManager[None]:
-        """What goes wrong in the library, as one line."""
-        return reporting(f"run a {type(self.model).__name__} on this image")
 
     def _looks_alone(self, given: Pass) -> bool:
         """Whether a model that compares texts and images is given an image and no text."""

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import description
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DESCRIPTIONS = (
@@ -50,7 +49,11 @@ def model_directory(
         return path
     name = path.as_posix()
     if path.is_file():
-        raise _file(path)
+        raise RunError(
+            f"{path} is a file",
+            expected=EXPECTED,
+            remedy="give the directory that it is in; heedful.load opens a recording",
+        )
     if path.exists() or not NAME.fullmatch(name):
         raise RunError(
             f"no directory {str(path_or_name)!r}",
@@ -61,21 +64,6 @@ def model_directory(
     if allow_pickle and not any(directory.glob("*.safetensors")):
         directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
-
-
-def _file(path: Path) -> RunError:
-    """The error for a file where a model's directory is meant."""
-    with path.open("rb") as file:
-        is_tensors = file.read(9)[8:] == b"{"
-    if is_tensors and (description(path) or {}).get("format") == "recording":
-        return RunError(
-            f"{path} is a recording",
-            expected="a model: " + EXPECTED,
-            remedy="heedful.load opens it, and `heedful heads` lists its heads",
-        )
-    return RunError(
-        f"{path} is a file", expected=EXPECTED, remedy="give the directory that it is in"
-    )
 
 
 def _weights(name: str) -> tuple[str, ...]:

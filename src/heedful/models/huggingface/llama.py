@@ -75,7 +75,8 @@ def _rope_type(rotary: Mapping[str, Any]) -> str:
 
 def _windows(description: Mapping[str, Any]) -> set[int | None]:
     """The windows that its layers have."""
-    size, windows = description.get("sliding_window"), _family(description).windows
+    # the only setting whose default changes numbers in silence
+    size, windows = description.get("sliding_window", 4096), _family(description).windows
     if windows == "never" or (windows == "asked" and not description.get("use_sliding_window")):
         return {None}
     if windows == "always":
