@@ -171,7 +171,6 @@ def test_loss_is_the_mean_over_tokens():
         ({"layers": 2.5}, "of type int"),
         ({"width": 9}, "even width"),
         ({"rotary_base": float("inf")}, "a finite number of at least 1.0"),
-        ({"convolution": 11}, "convolution = 11 with a context of 11"),
     ],
 )
 def test_fields_out_of_range_are_refused_in_one_line(changes, words):

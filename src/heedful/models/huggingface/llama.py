@@ -31,6 +31,18 @@ ALWAYS: dict[str, Any] = {
 }
 
 
+# Our settings that are theirs by another name
+SAME = {
+    "vocabulary": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "hidden": "intermediate_size",
+    "norm_epsilon": "rms_norm_eps",
+}
+
+
 class Family(NamedTuple):
     """What tells one of them from the others.
 
@@ -131,17 +143,11 @@ def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         activation = "relu2"
     [window] = _windows(of)
     return GPTConfig(
-        vocabulary=of["vocab_size"],
-        context_length=of["max_position_embeddings"],
-        width=of["hidden_size"],
-        layers=of["num_hidden_layers"],
-        heads=of["num_attention_heads"],
+        **{ours: of[theirs] for ours, theirs in SAME.items()},
         kv_heads=of.get("num_key_value_heads"),
         head_width=_head_width(of),
         window=window,
-        hidden=of["intermediate_size"],
         activation=activation,
-        norm_epsilon=of["rms_norm_eps"],
         tied=bool(of.get("tie_word_embeddings")) or "lm_head.weight" not in tensors,
         dropout=of.get("attention_dropout") or 0.0,
         rotary_base=rotary.get("rope_theta") or of.get("rope_theta") or 10_000.0,
@@ -181,16 +187,11 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     return {
         "architectures": [family.classes[0]],
         "model_type": kind,
-        "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.context_length,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
+        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
+        "intermediate_size": config.hidden or 4 * config.width,
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.width_of_heads,
-        "intermediate_size": config.hidden or 4 * config.width,
         "hidden_act": GATE_OF[config.activation],
-        "rms_norm_eps": config.norm_epsilon,
         "rope_parameters": rotary,
         "rope_theta": config.rotary_base,  # for transformers before 5, as is the next
         **({"rope_scaling": rotary} if config.rotary_scaling else {}),
