@@ -161,13 +161,13 @@ def test_the_beginning_of_a_source_is_read(trained, said):
     status, output, error = said("translate", trained, "1" * 19, "--cut")
     assert status == 0
     assert output == said("translate", trained, "1" * 15)[1]
-    assert error == "the text is cut: 15 of its 19 tokens are read\n"
+    assert error == "the text is cut: 16 of its 20 tokens are read\n"  # its end is one
 
 
 def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
     refused(said("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
     refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
-    refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter", "--cut")
+    refused(said("translate", trained, "1" * 16), "17 tokens", "context of 16", "--cut")
     refused(said("translate", trained, ""), "empty")
     status, _, error = said("translate", trained, "1", "--beams", "0")
     assert (status, "--beams 0" in error) == (2, True)

@@ -201,7 +201,9 @@ def test_what_goes_wrong_in_a_pass():
         with pytest.raises(expected, match=words):
             opened.recorded(given)
 
-    fails(OpenedTransformers, KeyError("pixels"), RunError, "cannot run a Failing: KeyError: 'pixels'")
+    fails(
+        OpenedTransformers, KeyError("pixels"), RunError, "cannot run a Failing: KeyError: 'pixels'"
+    )
     fails(OpenedTransformers, TextError("an empty text"), TextError, "an empty text")
     fails(OpenedGPT, KeyError("pixels"), KeyError, "pixels")  # in one of ours it is our fault
     with pytest.warns(UserWarning, match="Failing"):
