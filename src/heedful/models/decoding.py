@@ -1,8 +1,4 @@
-"""How ids are chosen from logits: drawn, or looked for among the likeliest.
-
-It knows tensors only by what they can do, so that the help of a command, which lists the fields,
-needs no torch.
-"""
+"""How ids are chosen from logits, without torch, so that the help of a command has the fields."""
 
 from __future__ import annotations
 

@@ -89,11 +89,7 @@ def load_model(
 
 
 def model_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """The model of a directory with shapes alone: no weight of it is read, and none has memory.
-
-    Raises:
-        RunError: as `load_model`, except for weights.
-    """
+    """The model of a directory with shapes alone: no weight is read; errors as `load_model`."""
     description = read_config(directory)
     if not is_ours(description):
         return pretrained_shape(directory, allow_pickle=allow_pickle)

@@ -44,8 +44,7 @@ def check_fit(
 def without_parameters(make: Callable[[], nn.Module]) -> nn.Module:
     """A model whose parameters have shapes and no memory; `assign` gives them theirs.
 
-    Nothing is drawn, so torch's random state stays as it was. Buffers are real where the model
-    makes them with `device="cpu"`, as ours do.
+    Nothing is drawn. Buffers are real where the model makes them on the CPU, as ours do.
     """
     with torch.device("meta"), _NothingDrawn():
         return make()
@@ -64,11 +63,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 def assign(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
-    """Give a model from `without_parameters` its parameters, one after another.
-
-    Args:
-        read: the tensor of a parameter's name, of its shape. A shared parameter is read once.
-    """
+    """Give a model from `without_parameters` its parameters, each read once by its name."""
     new = {id(old): nn.Parameter(read(name)) for name, old in model.named_parameters()}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -44,15 +44,9 @@ def check_not_empty(tokens: int) -> None:
 
 
 def check_length(tokens: int, context_length: int | None, cut: bool) -> bool:
-    """Whether a text fits into the context; if not, a `CutWarning` reports that it is cut.
+    """Whether a text, with what stands around it, fits into the context, which may have no limit.
 
-    Args:
-        tokens: how many it has, with what stands around it.
-        context_length: the most that the model reads; None where it has no limit.
-        cut: whether the user asked to cut it.
-
-    Raises:
-        TextError: too many, and nobody asked to cut.
+    If not, it is to be cut and a `CutWarning` reports it; a `TextError` where nobody asked to cut.
     """
     if context_length is None or tokens <= context_length:
         return True

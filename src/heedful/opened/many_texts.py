@@ -177,10 +177,9 @@ def _parts(path: str) -> int:
 def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
     """All pieces of all texts, in the same order in every process; none after an error."""
     for text, (path, parts) in enumerate(texts):
-        pieces = FileSource((path,)).pieces(PIECE)
         part = 0
         try:
-            for part, piece in enumerate(pieces, 1):
+            for part, piece in enumerate(FileSource((path,)).pieces(PIECE), 1):
                 yield _Piece(text, path, part, max(part, parts), piece)
         except HeedfulError as error:
             yield _Piece(text, path, part + 1, max(part + 1, parts), error)

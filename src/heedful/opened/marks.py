@@ -62,18 +62,14 @@ Part(name='question', start=10, end=22)], second=None)
         return cls(rest, parts, second)
 
     def tokens(self, opened: Opened, *, cut: bool = False) -> dict[str, list[int]]:
-        """The tokens of each segment, as `recording.segments` takes them.
-
-        Args:
-            opened: the model that reads `text` and `second`.
-            cut: as it reads them.
+        """The tokens of each segment, as `recording.segments` takes them, cut as they are read.
 
         Raises:
-            RunError: a tokenizer that does not tell where its tokens stand.
+            RunError: a tokenizer that does not report where its tokens stand.
             TextError: a segment in which no token begins.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CutWarning)  # reading them has told it
+            warnings.simplefilter("ignore", CutWarning)  # reading them has reported it
             spans = opened.spans(self.text, self.second, cut=cut)
         found: dict[str, list[int]] = {part.name: [] for part in self.parts}
         if self.second is not None:

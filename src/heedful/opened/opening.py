@@ -152,11 +152,7 @@ def _open_ours(
 
 
 def check_tokenizer(tokenizer: Tokenizer, vocabulary: int, directory: Path) -> None:
-    """Refuse a tokenizer with ids that the model has no row for.
-
-    Raises:
-        RunError: it has more tokens than the `vocabulary` of the model.
-    """
+    """Refuse a tokenizer with more tokens than the model's table has rows; `RunError`."""
     if tokenizer.size > vocabulary:
         raise RunError(
             f"the tokenizer in {directory} has {tokenizer.size:,} tokens",

@@ -92,12 +92,9 @@ class OpenedGPT(OpenedOurs):
         return () if end is None else (self.tokenizer.decode([end]),)
 
     def ids(self, text: str) -> Tensor:
-        """The ids of a text of any length as a batch of one, (1, N), on the model's device.
+        """The ids of a text of any length, (1, N); `TextError` where it is empty.
 
         They begin with those that the tokenizer puts before a text, such as that of <s>.
-
-        Raises:
-            TextError: an empty text.
         """
         ids = self.tokenizer.encode(text)
         check_not_empty(len(ids))

@@ -105,7 +105,7 @@ class Opened(ABC):
         An encoder–decoder first writes what it makes of the text; recorded is one pass over both.
 
         Args:
-            text, second, cut: as `read`.
+            text, second, cut: as `read`, with its errors.
             options: `verify` and `progress` of `recorded`, and those of `heedful.record`: `axes`,
                 `layers`, `heads`, `values`, `dtype`, `budget`.
 
@@ -113,8 +113,7 @@ class Opened(ABC):
             the finished recording, with its `tokens`, and of an encoder–decoder `target_tokens`.
 
         Raises:
-            TextError: a text that is empty, or longer than the context without `cut`.
-            ArgumentError: a second text for a model that reads one, or an option that does not fit.
+            ArgumentError: an option that does not fit.
             RunError: a model in which no attention is seen.
         """
         check_is_text(text)

@@ -156,11 +156,7 @@ def written(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
 def open_transformers(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> OpenedTransformers:
-    """The model and tokenizer of a directory, through transformers; its code is never run.
-
-    Raises:
-        RunError: no transformers here, or a directory that it cannot open whole.
-    """
+    """The model and tokenizer of a directory; `RunError` where it does not open whole."""
     library = library_for(directory)
     with reporting(f"open {directory}"):
         tokenizer = read_tokenizer(library, directory)
@@ -176,13 +172,9 @@ def open_transformers(
 
 
 def from_files(family: Any, directory: Path, **options: Any) -> Any:
-    """What a class of the library makes of a directory; the only call that opens one.
+    """What a class of the library makes of a directory, whose own Python code is never run.
 
-    The library asks on standard input whether it may run the Python files of a directory, unless
-    it is told that it may not.
-
-    Raises:
-        RunError: a directory that does not open without its own code.
+    Unless it is told so, the library asks on standard input whether it may run it.
     """
     try:
         return family.from_pretrained(directory, trust_remote_code=False, **options)

@@ -184,11 +184,7 @@ def reads_images(directory: Path) -> bool:
 def open_vision(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> OpenedVision:
-    """The model, image processor and, where there is one, tokenizer of a directory.
-
-    Raises:
-        RunError: no transformers here, or a directory that it cannot open whole.
-    """
+    """As `open_transformers`, with the image processor, and a tokenizer where there is one."""
     library = library_for(directory)
     with reporting(f"open {directory}"):
         config = from_files(library.AutoConfig, directory)

@@ -38,19 +38,13 @@ SAME = {
 
 def lacking(description: Mapping[str, Any]) -> list[str]:
     """What a `config.json` asks for that our BERT does not have, as `name = value`."""
-    return differing(description, FIXED, hidden_act="gelu")
+    return differing(description, FIXED, "hidden_act")
 
 
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> BertConfig:
     """Our configuration from a `config.json` that is `lacking` nothing.
 
-    What it leaves out has BERT's own value.
-
-    A model gets the head of its class, and one that its checkpoint has beyond.
-
-    Args:
-        description: the content of `config.json`.
-        tensors: the names of the checkpoint's.
+    A model gets the head of its class, and one that its tensors have beyond, by their names.
     """
     masked_words = HEADS[class_of(description) or "BertModel"] or "cls.predictions.bias" in tensors
     if masked_words and not description.get("tie_word_embeddings", True):

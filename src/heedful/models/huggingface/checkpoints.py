@@ -33,11 +33,9 @@ from heedful.models.named_parameters import (
 class Architecture(NamedTuple):
     """How one `model_type` of Hugging Face becomes a model of ours, and ours one of theirs.
 
-    Args:
-        classes: those of its classes whose parts ours has.
-        model: makes our model from our configuration.
-        format: the module that knows its `config.json` and the names of its parameters: `lacking`,
-            `read_config`, `names`, `unlike` and `write_config`.
+    classes: those of its classes whose parts ours has. model: makes our model from our
+    configuration. format: the module that knows its `config.json` and the names of its parameters:
+    `lacking`, `read_config`, `names`, `unlike` and `write_config`.
     """
 
     classes: tuple[str, ...]
@@ -70,18 +68,9 @@ def foreign(description: Mapping[str, Any]) -> str | None:
 def load_pretrained(
     directory: Path, *, allow_pickle: bool = False, dtype: torch.dtype | None = None
 ) -> nn.Module:
-    """A model of ours with the weights of a checkpoint in Hugging Face format.
+    """A model of ours with the weights of a checkpoint in Hugging Face format, as `load_model`.
 
     The weights are read by memory map, one after another, into memory of their own.
-
-    Args:
-        directory: it holds `config.json` and the weights.
-        allow_pickle: read `.bin` files where there are no safetensors.
-        dtype: the type of the parameters; default that of the checkpoint.
-
-    Raises:
-        RunError: an architecture that is not ours, files missing or damaged, tensors that do not
-            fit (one error lists them all).
     """
     architecture, config, tensors = _described(directory, allow_pickle)
     model = without_parameters(lambda: architecture.model(config))
@@ -127,8 +116,7 @@ def is_ours(description: Any) -> bool:
 def foreign_name(directory: Path) -> str | None:
     """As `foreign`, of a directory; None also of one that heedful wrote.
 
-    Raises:
-        RunError: no `config.json`, or one that describes no model.
+    A `RunError` where there is no `config.json`, or one that describes no model.
     """
     description = read_config(directory)
     return None if is_ours(description) else _foreign(description, directory)

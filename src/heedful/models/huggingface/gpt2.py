@@ -50,25 +50,23 @@ SAME = {
 
 def lacking(description: Mapping[str, Any]) -> list[str]:
     """What a `config.json` asks for that our GPT does not have, as `name = value`."""
-    return differing(description, FIXED, activation_function="gelu_new")
+    return differing(description, FIXED, "activation_function")
 
 
 def differing(
-    description: Mapping[str, Any], fixed: Mapping[str, Any], **activation: str
+    description: Mapping[str, Any], fixed: Mapping[str, Any], activation: str
 ) -> list[str]:
     """Settings that have another value than the `fixed` one, and an activation that ours lacks."""
     wrong = [name for name, value in fixed.items() if description.get(name, value) != value]
-    for name, default in activation.items():
-        wrong += [name] if description.get(name, default) not in ACTIVATION_OF else []
+    if description.get(activation, "gelu") not in ACTIVATION_OF:
+        wrong.append(activation)
     return [f"{name} = {description[name]!r}" for name in wrong]
 
 
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
     """Our configuration from a `config.json` that is `lacking` nothing.
 
-    Args:
-        description: the content of `config.json`.
-        tensors: the names of the checkpoint's; one without an output layer shares the token table.
+    Without an output layer among the names of its tensors it shares the token table.
     """
     return GPTConfig(
         hidden=description.get("n_inner"),

@@ -44,13 +44,11 @@ SAME = {
 
 
 class Family(NamedTuple):
-    """What tells one of them from the others.
+    """What distinguishes one of them.
 
-    Args:
-        kind: its `model_type`, in its own letters.
-        fixed: our settings that are the same in all its models.
-        windows: how it says which layers have a window: "never", "always" (where there is one),
-            or "asked" (by `use_sliding_window`).
+    kind: its `model_type`, in its own letters. fixed: our settings that are the same in all its
+    models. windows: which layers have one: "never", "always" (where its size is given), or "asked"
+    (by `use_sliding_window`).
     """
 
     kind: str
@@ -131,11 +129,9 @@ def lacking(description: Mapping[str, Any]) -> list[str]:
 
 
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
-    """Our configuration from a `config.json` that is `lacking` nothing.
+    """Our configuration from a `config.json` that is `lacking` nothing, and the tensors.
 
-    Args:
-        description: its content.
-        tensors: the checkpoint's; one without an output layer shares the token table.
+    Without an output layer among them it shares the token table.
     """
     of, rotary = description, _rotary(description)
     activation = ACTIVATION_OF[of["hidden_act"]]

@@ -18,15 +18,9 @@ from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
 def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """Every tensor by name, memory-mapped.
+    """Every tensor by name, memory-mapped: of safetensors, else of `.bin` files where allowed.
 
-    Args:
-        directory: it holds `model.safetensors`, or shards with their index; where it does not,
-            `pytorch_model.bin` likewise.
-        allow_pickle: read `.bin` files, which are pickled: only tensors and plain containers.
-
-    Raises:
-        RunError: no weights, a shard missing or damaged, or pickled ones that were not allowed.
+    These are pickled, and only tensors and plain containers of them are read.
     """
     if (tensors := _whole_or_shards(directory, SAFE, _safetensors)) is not None:
         return tensors
