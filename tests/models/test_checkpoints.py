@@ -112,14 +112,8 @@ def test_padding_on_either_side(side, saved):
     place = torch.arange(11)[None]
     real = place >= 11 - lengths if side == "left" else place < lengths
     positions = (real.cumsum(-1) - 1).clamp(min=0)
-    same_everywhere(
-        load_model(directory),
-        theirs,
-        ids,
-        real,
-        attention_mask=real.long(),
-        position_ids=positions,
-    )
+    his = {"attention_mask": real.long(), "position_ids": positions}
+    same_everywhere(load_model(directory), theirs, ids, real, **his)
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])

@@ -41,39 +41,30 @@ def seen(model):
     """The shapes that a pass has, in the order of its steps, as hooks on its modules see them."""
     shapes = []
 
-    def note(name, read):
-        return lambda module, given, out: shapes.append(
-            (name, [tuple(t.shape) for t in read(given, out)])
-        )
+    def note(name, *tensors):
+        shapes.append((name, [tuple(tensor.shape) for tensor in tensors]))
 
-    def block(one, within):
-        for part in ("attend", "cross"):
-            layer = getattr(one, part, None)
-            if layer is not None:
-                name = "cross-" if part == "cross" else ""
-                layer.register_forward_hook(asked(layer, name, within), with_kwargs=True)
-                layer.output.register_forward_hook(
-                    note((within, name + "joined"), lambda given, out: [given[0], out])
-                )
-        one.feed.register_forward_hook(note((within, "fed"), lambda given, out: [given[0], out]))
-        one.feed.output.register_forward_hook(
-            note((within, "hidden"), lambda given, out: [given[0]])
-        )
-
-    def asked(layer, name, within):
-        def hook(module, given, keywords, out):
-            query, key, value = (
-                layer.project(*given, rotary=keywords["rotary"])
-                if (keywords.get("rotary") is not None)
-                else layer.project(*given)
-            )
+    def heads(name):
+        def hook(layer, given, keywords, out):
+            options = {n: keywords[n] for n in ("rotary",) if keywords.get(n) is not None}
+            query, key, value = layer.project(*given, **options)
             assert key.shape == value.shape
-            scores = torch.Size([*query.shape[:3], key.shape[2]])
-            shapes.append(
-                ((within, name + "heads"), [tuple(t) for t in (query.shape, key.shape, scores)])
-            )
+            note(name, query, key, query @ key.new_zeros(key.shape[2], query.shape[3]).T)
 
         return hook
+
+    def block(part, within):
+        for name, layer in (("", part.attend), ("cross-", getattr(part, "cross", None))):
+            if layer is not None:
+                joined = (within, name + "joined")
+                layer.register_forward_hook(heads((within, name + "heads")), with_kwargs=True)
+                layer.output.register_forward_hook(
+                    lambda _, given, out, joined=joined: note(joined, given[0], out)
+                )
+        part.feed.register_forward_hook(lambda _, given, out: note((within, "fed"), given[0], out))
+        part.feed.output.register_forward_hook(
+            lambda _, given, out: note((within, "hidden"), given[0])
+        )
 
     ids = torch.randint(20, (B, N))
     if isinstance(model, Seq2Seq):

@@ -13,18 +13,10 @@ from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_
 transformers = pytest.importorskip("transformers")
 
 GPT2 = {
-    "vocabulary": 37,
-    "context_length": 19,
-    "width": 20,
-    "layers": 3,
-    "heads": 5,
-    "positions": "learned",
-    "activation": "gelu_tanh",
-    "norm": "layer",
-    "qk_norm": False,
-    "bias": True,
-    "attention_bias": True,
-}
+    "vocabulary": 37, "context_length": 19, "width": 20, "layers": 3, "heads": 5,
+    "positions": "learned", "activation": "gelu_tanh", "norm": "layer", "qk_norm": False,
+    "bias": True, "attention_bias": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

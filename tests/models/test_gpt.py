@@ -13,16 +13,10 @@ from heedful.train import PRESETS
 SMALL = {"vocabulary": 23, "context_length": 11, "width": 12, "layers": 2, "heads": 3}
 VARIANTS = [
     {},
-    {
-        "positions": "sinusoidal",
-        "activation": "relu",
-        "bias": True,
-        "logit_bias": True,
-        "tied": False,
-    },
+    {"positions": "sinusoidal", "activation": "relu", "bias": True, "tied": False},
     {"positions": "learned", "activation": "gelu_tanh", "norm": "layer", "attention_bias": True},
     {"kv_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
-    {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
+    {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu", "logit_bias": True},
     {"window": 3, "head_width": 6, "activation": "reglu", "feed_bias": True, "bias": False},
     {"convolution": 3},
 ]

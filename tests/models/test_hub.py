@@ -19,18 +19,9 @@ NAME, COMMIT = "somebody/tiny-gpt2", "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def model():
     config = GPTConfig(
-        vocabulary=11,
-        context_length=8,
-        width=12,
-        heads=2,
-        layers=1,
-        positions="learned",
-        activation="gelu_tanh",
-        norm="layer",
-        qk_norm=False,
-        bias=True,
-        attention_bias=True,
-    )
+        vocabulary=11, context_length=8, width=12, heads=2, layers=1, positions="learned",
+        activation="gelu_tanh", norm="layer", qk_norm=False, bias=True, attention_bias=True,
+    )  # fmt: skip
     return GPT(config).eval()
 
 
@@ -115,14 +106,7 @@ FILES = {
     "model-00002-of-00002.safetensors",
     "model.safetensors.index.json",
 }
-OTHERS = {
-    "README.md",
-    "model.fp16.safetensors",
-    "tf_model.h5",
-    "flax_model.msgpack",
-    "onnx/model.safetensors",
-    "a.py",
-}
+OTHERS = {"README.md", "model.fp16.safetensors", "tf_model.h5", "onnx/model.safetensors", "a.py"}
 PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
 
 

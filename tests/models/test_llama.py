@@ -118,6 +118,12 @@ def test_configurations_of_transformers_4(kind, changes, scaling, tmp_path):
     same_everywhere(load_model(tmp_path), theirs)
 
 
+def test_a_mistral_without_a_window_in_its_file_has_the_familys():
+    description = {"model_type": "mistral", **SHAPE, "hidden_act": "silu", "rms_norm_eps": 1e-6}
+    config = ARCHITECTURES["mistral"].format.read_config(description, {})
+    assert config.window == transformers.MistralConfig().sliding_window
+
+
 def test_without_a_head_and_with_frequencies_as_older_versions_kept_them(tmp_path):
     theirs = made("Llama", bare=True)
     theirs.save_pretrained(tmp_path)

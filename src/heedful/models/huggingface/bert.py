@@ -11,15 +11,9 @@ from heedful.models.huggingface.gpt2 import ACTIVATION_OF, differing
 from heedful.models.huggingface.parameter_names import BERT, Names
 
 # Settings that change what the model computes, with the one value that ours computes.
-FIXED = {
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "position_embedding_type": "absolute",
-}
+FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 # Whether each class has the head for masked words.
 HEADS = {"BertForMaskedLM": True, "BertForPreTraining": True, "BertModel": False}
-
-
 # Our settings that are theirs by another name; where a file leaves one out, the defaults are equal.
 SAME = {
     "vocabulary": "vocab_size",
