@@ -57,46 +57,24 @@ def test_words_are_the_likeliest_of_the_whole_model(texts, tokenizer):
         torch.testing.assert_close(found, expected[order], rtol=1e-4, atol=1e-6)
 
 
-def test_a_second_text_has_its_own_segment(tokenizer):
-    model = bert(tokenizer)
-    [pair] = fill(model, tokenizer, "paris", "is [MASK]")
-    with torch.no_grad():
-        model.segments.weight[1] += 1
-    [moved] = fill(model, tokenizer, "paris", "is [MASK]")
-    assert pair.position == moved.position
-    assert pair.guesses != moved.guesses
-
-
 def test_more_words_than_there_are(tokenizer):
     [gap] = fill(bert(tokenizer), tokenizer, "[MASK]", count=10_000)
     assert len(gap.guesses) == tokenizer.size
     assert sum(guess.probability for guess in gap.guesses) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_model_that_knows_one_word_says_it(tokenizer):
-    model = bert(tokenizer)
-    [paris] = tokenizer.encode("paris")
-    with torch.no_grad():
-        model.head.output.bias[paris] = 1000.0
-    [gap] = fill(model, tokenizer, "The capital of France is [MASK].", count=1)
-    [guess] = gap.guesses
-    assert guess == ("paris", paris, pytest.approx(1.0))
-
-
-def test_what_cannot_be_filled_is_one_clear_line(tokenizer):
-    model, maskless = bert(tokenizer), SimpleNamespace(special={"cls": 2, "sep": 3})
+def test_what_cannot_be_filled(tokenizer):
+    model, maskless = bert(tokenizer), SimpleNamespace(special={}, inputs=lambda *texts: ([], []))
     for call, error, words in (
         (lambda: fill(model, tokenizer, "no gap"), TextError, r"no \[MASK\] in the text"),
-        (lambda: fill(model, tokenizer, "a [mask]"), TextError, "write it just so"),
         (lambda: fill(model, tokenizer, "paris " * 14 + "[MASK]"), ArgumentError,
          "17 tokens; .*16"),
         (lambda: fill(bert(tokenizer, masked_words=False), tokenizer, "[MASK]"), ArgumentError,
          "BertForMaskedLM"),
         (lambda: fill(model, maskless, "[MASK]"), ArgumentError, r"without \[MASK\]"),
     ):  # fmt: skip
-        with pytest.raises(error, match=words) as caught:
+        with pytest.raises(error, match=words):
             call()
-        assert "\n" not in str(caught.value)
 
 
 def test_texts_are_filled_and_no_gap_is_left_unread(tokenizer):

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -20,23 +22,13 @@ def tiny(**changes):
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "learned"])
 @pytest.mark.parametrize("context", [1, 2, 7, 8])
 def test_with_the_cache_and_without_it_greedy_tokens_are_the_same(positions, context):
-    """40 tokens, far past the context: the window slides in both in the same way."""
+    """24 tokens, far past the context: the window slides in both in the same way."""
     model = tiny(positions=positions, context_length=context)
     prompt = [3, 1, 4, 1, 5]
-    cached = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY)]
-    plain = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY, cache=False)]
+    cached = [int(t) for t in generate(model, prompt, tokens=24, sampling=GREEDY)]
+    plain = [int(t) for t in generate(model, prompt, tokens=24, sampling=GREEDY, cache=False)]
     assert cached == plain
-    assert len(cached) == 40
-
-
-def test_with_the_cache_and_without_it_logits_agree():
-    model = tiny()
-    ids = torch.randint(29, (2, 30))
-    cached, plain = Reader(model, 2), Reader(model, 2, cached=False)
-    for length in range(3, 30):
-        torch.testing.assert_close(
-            cached.logits(ids[:, :length]), plain.logits(ids[:, :length]), atol=1e-5, rtol=0
-        )
+    assert len(cached) == 24
 
 
 def test_greedy_takes_the_largest_logit_of_the_last_window():
@@ -49,7 +41,7 @@ def test_greedy_takes_the_largest_logit_of_the_last_window():
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_window_fits_and_keeps_at_least_half_a_context(length, context):
     start = window_start(length, context)
     seen = length - start
@@ -98,7 +90,7 @@ def distributions(draw):
     st.floats(0.01, 1.0),
     st.floats(1.0, 2.0),
 )
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
     logits, before = case
     expected = np.zeros_like(logits)
@@ -131,7 +123,7 @@ class Bytes:
 
 
 @given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=4), max_size=2))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_stream_shows_the_text_up_to_the_first_stop_text(text, stop):
     stream = TextStream(Bytes(), stop)
     pieces = [stream.push(byte) for byte in text.encode()]
@@ -144,51 +136,39 @@ def test_a_stream_shows_the_text_up_to_the_first_stop_text(text, stop):
     else:
         assert shown == text
     assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
-
-
-def test_a_multi_byte_character_is_never_shown_broken():
-    stream = TextStream(Bytes())
-    assert [stream.push(byte) for byte in "né🙂".encode()] == ["n", "", "é", "", "", "", "🙂"]
-    assert stream.close() == ""
-    cut = TextStream(Bytes())
+    cut = TextStream(Bytes())  # and a character that never becomes whole
     assert [cut.push(byte) for byte in "🙂".encode()[:2]] == ["", ""]
     assert cut.close() == "\ufffd"
 
 
-def test_an_empty_prompt_is_refused_by_the_call():
+def test_wrong_usage():
     with pytest.raises(ArgumentError, match="empty prompt"):
         generate(tiny(), [], tokens=3)
+    with pytest.raises(ArgumentError, match="top_p = 2"):
+        Sampling(top_p=2)
 
 
-def test_a_text_begins_after_what_its_tokenizer_knows():
-    class Known:
-        first, special = (), {}
+@pytest.mark.parametrize(
+    ("known", "first", "special", "expected"),
+    [
+        ("ab", (5, 6), {"bos": 7}, [5, 6]),
+        ("ab", (), {"eos": 8, "bos": 7}, [7]),
+        ("ab", (), {"eos": 8, "unk": 3}, [8]),
+        ("ab \n", (), {}, [3]),
+        ("ab ", (), {}, [2]),
+        ("ab", (), {}, [0]),
+    ],
+)
+def test_a_text_begins_after_what_its_tokenizer_knows(known, first, special, expected):
+    def encode(text):
+        if text not in known:
+            raise TextError(text)
+        return [known.index(text)]
 
-        def encode(self, text):
-            if text not in self.known:
-                raise TextError(text)
-            return [self.known.index(text)]
-
-    def beginning_of(known="ab", **parts):
-        tokenizer = Known()
-        tokenizer.known = known
-        vars(tokenizer).update(parts)
-        return beginning(tokenizer)
-
-    assert beginning_of(first=(5, 6), special={"bos": 7}) == [5, 6]
-    assert beginning_of(special={"eos": 8, "bos": 7}) == [7]
-    assert beginning_of(special={"eos": 8, "unk": 3}) == [8]
-    assert beginning_of("ab \n") == [3]
-    assert beginning_of("ab ") == [2]
-    assert beginning_of() == [0]
+    assert beginning(SimpleNamespace(first=first, special=special, encode=encode)) == expected
 
 
 def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():
     logits, before = torch.tensor([[1.0, 3.0, 2.0, 3.0]]), torch.zeros(1, 1, dtype=torch.long)
     assert Sampling(temperature=1e-40).probabilities(logits, before).isfinite().all()
     assert (Sampling(top_k=1).probabilities(logits, before) > 0).sum() == 1
-
-
-def test_settings_out_of_range_are_refused():
-    with pytest.raises(ArgumentError, match="top_p = 2"):
-        Sampling(top_p=2)

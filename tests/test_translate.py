@@ -49,8 +49,7 @@ def best_of_all(model, source, longest, penalty):
     return max(found)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "penalty"), [(0, 0.0), (1, 0.6), (2, 2.0)])
 def test_a_beam_wide_enough_finds_the_best_of_all_sequences(seed, penalty):
     model = model_of(seed)
     search = Search(beams=81, length_penalty=penalty, longest=4)
@@ -76,8 +75,8 @@ def greedy(model, source, longest):
     return target, False
 
 
-@given(st.integers(0, 10_000), st.floats(0, 3), st.integers(1, 9))
-@settings(max_examples=25)
+@given(st.integers(0, 10_000), st.floats(0, 3), st.integers(1, 7))
+@settings(max_examples=8)
 def test_one_beam_is_greedy(seed, penalty, longest):
     model = model_of(seed, tokens=6)
     search = Search(beams=1, length_penalty=penalty, longest=longest)
@@ -89,21 +88,16 @@ def test_one_beam_is_greedy(seed, penalty, longest):
         assert score == pytest.approx(value / ((5 + len(ids) + finished) / 6) ** penalty)
 
 
-@pytest.mark.parametrize("beams", [1, 2, 5])
-def test_the_cache_and_the_company_change_nothing(beams):
-    """The same targets with a cache and without, alone and in a batch of unequal lengths."""
-    for seed in range(6):
-        model = model_of(seed, tokens=7)
-        search = Search(beams=beams)
-        together = translate(model, SOURCES, search)
-        for other in (
-            translate(model, SOURCES, search, cache=False),
-            [translate(model, [source], search)[0] for source in SOURCES],
-        ):
-            for ours, theirs in zip(together, other, strict=True):
-                assert [target.ids for target in ours] == [target.ids for target in theirs]
-                scores = [target.score for target in theirs]
-                assert [target.score for target in ours] == pytest.approx(scores, abs=1e-5)
+@pytest.mark.parametrize("beams", [1, 5])
+def test_the_company_changes_nothing(beams):
+    """The same targets alone and in a batch of unequal lengths."""
+    for seed in range(3):
+        model, search = model_of(seed, tokens=7), Search(beams=beams)
+        alone = [translate(model, [source], search)[0] for source in SOURCES]
+        for ours, theirs in zip(translate(model, SOURCES, search), alone, strict=True):
+            assert [target.ids for target in ours] == [target.ids for target in theirs]
+            scores = [target.score for target in theirs]
+            assert [target.score for target in ours] == pytest.approx(scores, abs=1e-5)
 
 
 def by_lists(model, source, beams, penalty, longest):
@@ -125,29 +119,17 @@ def by_lists(model, source, beams, penalty, longest):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.sampled_from([0.0, 0.6, 1.5]))
-@settings(max_examples=20)
+@settings(max_examples=5)
 def test_narrow_beams_are_those_of_a_search_in_plain_lists(seed, beams, penalty):
     model = model_of(seed, tokens=6)
-    search = Search(beams=beams, length_penalty=penalty, longest=7)
+    search = Search(beams=beams, length_penalty=penalty, longest=5)
     for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
-        expected = by_lists(model, source, beams, penalty, 7)
+        expected = by_lists(model, source, beams, penalty, 5)
         assert found[0].finished == (expected is not None)
         if expected is not None:
             assert found[0].ids == expected
         assert len(found) <= beams
         assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
-
-
-def test_a_penalty_makes_longer_targets_likelier():
-    model = model_of(1)
-    lengths = [
-        len(
-            translate(model, SOURCES, Search(beams=81, length_penalty=penalty, longest=4))[0][0].ids
-        )
-        for penalty in (0.0, 1.0, 4.0)
-    ]
-    assert lengths == sorted(lengths)
-    assert lengths[0] < lengths[-1]
 
 
 def test_wrong_settings_and_sources_are_refused():

@@ -1,17 +1,15 @@
-"""Filling gaps: the likeliest words for each [MASK] of a text, as a BERT has learned to guess.
-
-It brings a model and a tokenizer together, and knows of the tokenizer only what it can do.
-"""
+"""Filling gaps: the likeliest words for each [MASK] of a text, as a BERT has learned to guess."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert
+from heedful.text import FramedTokenizer, WordPieceTokenizer
 
 
 class Guess(NamedTuple):
@@ -36,26 +34,11 @@ class Filled(NamedTuple):
     texts: list[str]
 
 
-class Tokenizer(Protocol):
-    """What filling asks of a tokenizer."""
-
-    special: Mapping[str, int]
-
-    def inputs(self, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
-        """The ids and segments of a text or a pair, framed as BERT reads it."""
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One printable label for each token."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens; that of [MASK] alone is how a gap is written."""
-
-    def joined(self, before: str, token: int) -> str:
-        """A text with one more token after it, in the place of a [MASK]."""
+Framing: TypeAlias = WordPieceTokenizer | FramedTokenizer  # what a BERT's text is read by
 
 
 def fill(
-    model: Bert, tokenizer: Tokenizer, text: str, second: str | None = None, *, count: int = 5
+    model: Bert, tokenizer: Framing, text: str, second: str | None = None, *, count: int = 5
 ) -> list[Gap]:
     """The likeliest words for each [MASK].
 
@@ -64,7 +47,7 @@ def fill(
 
     Args:
         model: one with a masked-word head, in evaluation mode.
-        tokenizer: the model's, such as `heedful.text.WordPieceTokenizer`.
+        tokenizer: the model's.
         text: with one [MASK] or more.
         second: a second text, for a pair; it may have masks too.
         count: words for each gap.
@@ -74,13 +57,12 @@ def fill(
         ArgumentError: a model without the head, a tokenizer without the token, or more tokens than
             the model's context.
     """
-    _mask(model, tokenizer)  # a tokenizer without it need not know how to frame a text
-    return fill_inputs(model, tokenizer, tokenizer.inputs(text, second), count=count)
+    return _gaps(model, tokenizer, tokenizer.inputs(text, second), count)
 
 
 def fill_texts(
     model: Bert,
-    tokenizer: Tokenizer,
+    tokenizer: Framing,
     texts: Sequence[str],
     inputs: tuple[list[int], list[int]],
     *,
@@ -100,15 +82,14 @@ def fill_texts(
         ArgumentError: as `fill`.
     """
     _check_no_gap_is_cut(model, tokenizer, texts, inputs)
-    gaps = fill_inputs(model, tokenizer, inputs, count=count)
+    gaps = _gaps(model, tokenizer, inputs, count)
     return Filled(gaps, _filled(tokenizer, texts, gaps))
 
 
 @torch.inference_mode()
-def fill_inputs(
-    model: Bert, tokenizer: Tokenizer, inputs: tuple[list[int], list[int]], *, count: int = 5
+def _gaps(
+    model: Bert, tokenizer: Framing, inputs: tuple[list[int], list[int]], count: int
 ) -> list[Gap]:
-    """As `fill`, for a text that the tokenizer has framed: its ids and segments."""
     mask = _mask(model, tokenizer)
     ids, segments = inputs
     positions = [n for n, token in enumerate(ids) if token == mask]
@@ -135,7 +116,7 @@ def fill_inputs(
 
 
 def _check_no_gap_is_cut(
-    model: Bert, tokenizer: Tokenizer, texts: Sequence[str], inputs: tuple[list[int], list[int]]
+    model: Bert, tokenizer: Framing, texts: Sequence[str], inputs: tuple[list[int], list[int]]
 ) -> None:
     """Refuse a gap in a part of the texts that the model does not read."""
     mask = tokenizer.special.get("mask", -1)
@@ -151,7 +132,7 @@ def _check_no_gap_is_cut(
         )
 
 
-def _filled(tokenizer: Tokenizer, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
+def _filled(tokenizer: Framing, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
     """The texts with the likeliest word in each gap."""
     mask = tokenizer.decode([tokenizer.special["mask"]])
     words = iter(gaps)
@@ -164,7 +145,7 @@ def _filled(tokenizer: Tokenizer, texts: Sequence[str], gaps: Sequence[Gap]) -> 
     return found
 
 
-def _mask(model: Bert, tokenizer: Tokenizer) -> int:
+def _mask(model: Bert, tokenizer: Framing) -> int:
     """The id of [MASK], where model and tokenizer can fill it."""
     if model.head is None:
         raise ArgumentError(

@@ -1,14 +1,10 @@
-"""Generation: choosing the next token, with a cache, and streaming text as whole characters.
-
-It brings a model and a tokenizer together, and knows of the tokenizer only what it can do.
-"""
+"""Generation: choosing the next token, with a cache, and streaming text as whole characters."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,8 +12,9 @@ from torch import Tensor
 from heedful.errors import ArgumentError, TextError
 from heedful.models import GPT
 from heedful.models.decoding import Sampling
+from heedful.text import Tokenizer
 
-__all__ = ["Reader", "Sampling", "TextStream", "Tokenizer", "beginning", "generate", "window_start"]
+__all__ = ["Reader", "Sampling", "TextStream", "beginning", "generate", "window_start"]
 
 
 def generate(
@@ -83,7 +80,7 @@ def _continued(
         yield chosen[:, 0].cpu()
 
 
-def beginning(tokenizer: Beginner) -> list[int]:
+def beginning(tokenizer: Tokenizer) -> list[int]:
     """What stands before a text that begins from nothing, where a model wants one token at least.
 
     What the tokenizer puts before any text; else the token that begins or ends a document, after
@@ -156,23 +153,6 @@ def window_start(length: int, context_length: int) -> int:
     """
     hop = max(1, context_length // 2)
     return max(0, -(-(length - context_length) // hop)) * hop
-
-
-class Beginner(Protocol):
-    """What beginning from nothing asks of a tokenizer."""
-
-    first: tuple[int, ...]
-    special: Mapping[str, int]
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
-
-
-class Tokenizer(Protocol):
-    """What streaming asks of a tokenizer."""
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token."""
 
 
 class TextStream:

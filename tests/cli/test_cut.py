@@ -74,7 +74,7 @@ def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, said):
     entropy = call.entropy().nanmean(-1).tolist()
     assert [row["entropy"] for row in rows[:3]] == pytest.approx(entropy, abs=1e-5)
     if ours:
-        assert open_ours(directory).steps(*texts).queries == wanted
+        assert open_ours(directory).read(*texts).tokens == wanted
 
 
 def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(bert, said):

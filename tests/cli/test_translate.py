@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from crossing import cross_steps
 from typed import misused, refused
 
 from heedful.cli.main import run
@@ -121,7 +122,7 @@ def test_plot_draws_the_three_attentions_of_the_translation(trained, said, tmp_p
     assert bare == [*"12·plus·5", "■"]
     assert len(set(cross.keys)) == len(cross.keys) == len(encoder.queries)
     assert len(cross.queries) == len(decoder.keys) == begun.shape[1]
-    layers = model.cross_steps(torch.tensor([[*ids, model.config.end]]), begun)
+    layers = cross_steps(model, torch.tensor([[*ids, model.config.end]]), begun)
     expected = [weights for steps in layers for weights in steps.weights[0].detach().numpy()]
     ours = [values for line in cross.lines for values in line.maps]
     for one, other in zip(ours, expected, strict=True):
@@ -140,13 +141,13 @@ def test_the_beginning_of_a_source_is_read(trained, said):
     status, output, error = said("translate", trained, "1" * 19, "--cut")
     assert status == 0
     assert output == said("translate", trained, "1" * 15)[1]
-    assert error == "the text is cut: 15 of its 19 tokens are read\n"
+    assert error == "the text is cut: 16 of its 20 tokens are read\n"  # its end is one
 
 
 def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
     refused(said("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
     refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
-    refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter", "--cut")
+    refused(said("translate", trained, "1" * 16), "17 tokens", "context of 16", "--cut")
     refused(said("translate", trained, ""), "empty")
     misused(said("translate", trained, "1", "--beams", "0"), "--beams 0")
     refused(said("translate", trained / "none", "1"), "none")

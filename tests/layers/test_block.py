@@ -23,15 +23,6 @@ def array(tensor):
     return tensor.detach().numpy()
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_feed_forward_is_its_formula(name):
-    layer = feed_forward(5, 11, name, bias=True).double()
-    x = torch.randn(3, 7, 5, dtype=torch.float64)
-    hidden = FORMULAS[name](array(x) @ array(layer.enter.weight).T + array(layer.enter.bias))
-    expected = hidden @ array(layer.output.weight).T + array(layer.output.bias)
-    np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
-
-
 GATED = {
     "swiglu": lambda x: x / (1 + np.exp(-x)),
     "geglu": FORMULAS["gelu"],
@@ -39,12 +30,19 @@ GATED = {
 }
 
 
-@pytest.mark.parametrize("name", GATED)
-def test_a_gated_layer_is_its_formula(name):
-    layer = feed_forward(5, 11, name, bias=False).double()
-    x = torch.randn(3, 5, dtype=torch.float64)
-    gate, up = np.split(array(x) @ array(layer.enter.weight).T, 2, axis=-1)
-    expected = (GATED[name](gate) * up) @ array(layer.output.weight).T
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", [*FORMULAS, *GATED])
+def test_feed_forward_is_its_formula(name, bias):
+    layer = feed_forward(5, 11, name, bias=bias).double()
+    x = torch.randn(3, 7, 5, dtype=torch.float64)
+    added = [array(part.bias) if bias else 0 for part in (layer.enter, layer.output)]
+    hidden = array(x) @ array(layer.enter.weight).T + added[0]
+    if name in GATED:
+        gate, up = np.split(hidden, 2, axis=-1)
+        hidden = GATED[name](gate) * up
+    else:
+        hidden = FORMULAS[name](hidden)
+    expected = hidden @ array(layer.output.weight).T + added[1]
     np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
 
 

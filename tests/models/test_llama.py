@@ -118,61 +118,37 @@ def test_configurations_of_transformers_4(kind, changes, scaling, tmp_path):
     same_everywhere(load_model(tmp_path), theirs)
 
 
-@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
-def test_what_a_configuration_leaves_out_has_the_familys_value(kind):
-    """All but the shape; compared with the configuration that transformers makes of nothing."""
-    width = {"hidden_size": 2048}
-    theirs = getattr(transformers, f"{kind}Config")(**width)
-    config = ARCHITECTURES[kind.lower()].format.read_config(
-        {"model_type": kind.lower(), **width}, {}
-    )
-    assert config.vocabulary == theirs.vocab_size
-    assert config.context_length == theirs.max_position_embeddings
-    assert (config.width, config.layers) == (theirs.hidden_size, theirs.num_hidden_layers)
-    assert config.heads == theirs.num_attention_heads
-    assert (config.kv_heads or config.heads) == theirs.num_key_value_heads
-    head = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
-    assert config.width_of_heads == head
-    assert config.hidden == theirs.intermediate_size
-    assert config.norm_epsilon == theirs.rms_norm_eps
-    assert config.rotary_base == theirs.rope_parameters["rope_theta"]
-    assert config.window == getattr(theirs, "sliding_window", None)
+def test_a_mistral_without_a_window_in_its_file_has_the_familys():
+    description = {"model_type": "mistral", **SHAPE, "hidden_act": "silu", "rms_norm_eps": 1e-6}
+    config = ARCHITECTURES["mistral"].format.read_config(description, {})
+    assert config.window == transformers.MistralConfig().sliding_window
 
 
-@pytest.mark.parametrize("kind", ["Llama", "Qwen3"])
-def test_the_model_without_a_head(kind, tmp_path):
-    theirs = made(kind, bare=True)
+def test_without_a_head_and_with_frequencies_as_older_versions_kept_them(tmp_path):
+    theirs = made("Llama", bare=True)
     theirs.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
+    save_file(weights, tmp_path / "model.safetensors")
     ours = load_model(tmp_path)
     same_everywhere(ours, theirs)
     assert ours.head.weight is ours.tokens.weight
 
 
-def test_frequencies_that_older_versions_kept_are_left_out(tmp_path):
-    theirs = made("Llama")
-    theirs.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
-    save_file(weights, tmp_path / "model.safetensors")
-    same_everywhere(load_model(tmp_path), theirs)
-
-
-@pytest.mark.parametrize("cache", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [("Mistral", {"sliding_window": 5}), ("Llama", {"rope_parameters": LLAMA3})],
     ids=["window", "scaled"],
 )
-def test_greedy_tokens_are_those_of_transformers(kind, changes, cache, tmp_path):
+def test_greedy_tokens_are_those_of_transformers(kind, changes, tmp_path):
     theirs = made(kind, deviation=0.4, **changes)
     theirs.save_pretrained(tmp_path)
-    ids = torch.randint(VOCABULARY, (1, 9))
-    expected = theirs.generate(ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, 9:]
-    sampling = Sampling(temperature=0.0)
-    greedy = generate(
-        load_model(tmp_path), ids[0].tolist(), tokens=64, sampling=sampling, cache=cache
-    )
-    assert torch.cat(list(greedy)).tolist() == expected.tolist()
+    ours, ids = load_model(tmp_path), torch.randint(VOCABULARY, (1, 9))
+    expected = theirs.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)[0, 9:]
+    options = {"tokens": 40, "sampling": Sampling(temperature=0.0)}
+    for cache in (True, False):
+        greedy = generate(ours, ids[0].tolist(), cache=cache, **options)
+        assert torch.cat(list(greedy)).tolist() == expected.tolist()
     assert len(set(expected.tolist())) > 9  # the numbers decide, not one token that always wins
 
 
@@ -232,13 +208,20 @@ def test_gates_that_parted_from_their_projections_stay_apart(tmp_path):
         ("llama", {"qk_norm": False, "window": 3}, ["window = 3"]),
         ("qwen3", {"feed_bias": True}, ["feed_bias = True"]),
         ("qwen2", {"qk_norm": False}, ["attention_bias = False"]),
+        ("llama", {"bias": True, "activation": "gelu", "norm": "layer", "norm_order": "post",
+                   "logit_bias": True, "positions": "sinusoidal"},
+         ["positions = 'sinusoidal'", "norm = 'layer'", "norm_order = 'post'", "logit_bias = True",
+          "qk_norm = True", "attention_bias = False", "activation = 'gelu'"]),
+        ("gpt2", {"kv_heads": 1},
+         ["positions = 'rotary'", "norm = 'rms'", "qk_norm = True", "bias = False",
+          "attention_bias = False", "activation = 'relu2'", "kv_heads = 1"]),
         ("gpt2", {"window": 3, "positions": "learned", "norm": "layer", "qk_norm": False,
                   "bias": True, "attention_bias": True, "activation": "gelu", "head_width": 10,
                   "feed_bias": False}, ["window = 3", "head_width = 10", "feed_bias = False"]),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(kind, changes, wrong):
-    assert ARCHITECTURES[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
+    assert ARCHITECTURES[kind].format.unlike(GPTConfig(**MODERN | changes), kind) == wrong
 
 
 @pytest.mark.parametrize(
@@ -246,11 +229,10 @@ def test_what_does_not_fit_is_named(kind, changes, wrong):
     [
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type = 'dynamic'"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type = 'longrope'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"hidden_act": "gelu_new"}, "hidden_act = 'gelu_new'"),
         (
-            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 3},
+            {"model_type": "qwen2", **WINDOW, "num_hidden_layers": 4, "max_window_layers": 3},
             "a window in some of its layers only",
         ),
         (
@@ -285,22 +267,12 @@ def test_a_configuration_that_makes_no_model_is_one_line(description, words, tmp
     made("Llama").save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | description))
-    with pytest.raises(RunError, match=words) as caught:
+    with pytest.raises(RunError, match=words):
         load_model(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
-def test_a_scaling_is_written_and_read_with_its_model():
-    config = GPTConfig(**MODERN, rotary_scaling=SCALED)
-    again = GPTConfig.from_dict(json.loads(json.dumps(config.to_dict())))
-    assert again == config
-    assert "llama3, 8.0, 16" in str(config)
-    with pytest.raises(ArgumentError, match="'factr'; expected factor"):
-        GPTConfig.from_dict(config.to_dict() | {"rotary_scaling": {"kind": "linear", "factr": 2}})
-
-
-def test_a_model_of_pairs_is_refused_by_its_name(tmp_path):
+def test_a_model_that_transformers_does_not_have_is_refused(tmp_path):
     model = Seq2Seq(Seq2SeqConfig(vocabulary=9, width=8, layers=1, heads=2))
-    with pytest.raises(ArgumentError, match="a Seq2Seq; expected a model that transformers has"):
+    with pytest.raises(ArgumentError, match="a Seq2Seq"):
         export_model(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()

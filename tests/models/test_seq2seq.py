@@ -9,21 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import heedful
 from heedful.errors import ArgumentError
-from heedful.models import Seq2Seq, Seq2SeqConfig, load_model, loss, write_description
-from heedful.models.directory import FAMILIES
+from heedful.models import Seq2Seq, Seq2SeqConfig, loss
 from heedful.models.named_parameters import parameters_of
 from heedful.ops.positions import sinusoidal
 
-SMALL = {
-    "vocabulary": 23,
-    "context_length": 13,
-    "width": 12,
-    "layers": 2,
-    "decoder_layers": 3,
-    "heads": 3,
-}
+SMALL = {"vocabulary": 23, "context_length": 13, "width": 12, "layers": 2, "decoder_layers": 3,
+         "heads": 3}  # fmt: skip
 VARIANTS = [
     {},
     {"norm_order": "post", "activation": "gelu", "hidden": 17},
@@ -156,30 +148,31 @@ def test_padding_changes_nothing(variant, side):
     together = model(source, target, source_keep=source_keep, target_keep=target_keep)
     for b in range(3):
         alone = model(source[b, source_keep[b]][None], target[b, target_keep[b]][None])
-        torch.testing.assert_close(
-            together.logits[b, target_keep[b]], alone.logits[0], atol=1e-5, rtol=1e-5
-        )
-        torch.testing.assert_close(
-            together.encoder_states[-1][b, source_keep[b]],
-            alone.encoder_states[-1][0],
-            atol=1e-5,
-            rtol=1e-5,
-        )
+        pairs = [
+            (together.logits[b, target_keep[b]], alone.logits[0]),
+            (together.encoder_states[-1][b, source_keep[b]], alone.encoder_states[-1][0]),
+        ]
+        for ours, wanted in pairs:
+            torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+
+
+def decoded(model, *arguments, **keywords):
+    return model.head(model.decoder_states(*arguments, **keywords)[-1])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_a_cache_gives_the_same_logits(variant, cuts):
     model = tiny(**variant)
     source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
     keep, written = kept(LENGTHS, 11, "right"), kept(WRITTEN, 9, "left")
     memory = model.encode(source, keep=keep)
-    whole = model.decode(target, memory, keep=written, memory_keep=keep)
+    whole = decoded(model, target, memory, keep=written, memory_keep=keep)
     cache = model.new_cache(3, source=11, capacity=9)
     edges = sorted({0, 9, *cuts})
     parts = [
-        model.decode(target[:, a:b], memory, keep=written[:, :b], memory_keep=keep, cache=cache)
+        decoded(model, target[:, a:b], memory, keep=written[:, :b], memory_keep=keep, cache=cache)
         for a, b in itertools.pairwise(edges)
     ]
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=0)
@@ -189,12 +182,12 @@ def test_a_cache_goes_on_from_other_rows():
     model = tiny()
     source, target = torch.randint(21, (1, 5)).repeat(3, 1), torch.randint(21, (3, 4))
     memory, cache = model.encode(source), model.new_cache(3, source=5)
-    model.decode(target, memory, cache=cache)
+    decoded(model, target, memory, cache=cache)
     rows = torch.tensor([2, 0, 2])
     cache.reorder(rows)
     more = torch.randint(21, (3, 1))
-    whole = model.decode(torch.cat([target[rows], more], 1), memory)
-    after = model.decode(more, memory, cache=cache)
+    whole = decoded(model, torch.cat([target[rows], more], 1), memory)
+    after = decoded(model, more, memory, cache=cache)
     torch.testing.assert_close(after, whole[:, -1:], atol=1e-5, rtol=0)
 
 
@@ -213,34 +206,6 @@ def test_no_target_token_sees_a_later_one_and_all_see_the_whole_source(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_cross_steps_are_what_the_forward_pass_attends(variant):
-    model = tiny(**variant)
-    source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 5))
-    added = []
-    for block in model.decoder:
-        block.cross.register_forward_hook(lambda layer, x, y: added.append(y))
-    model(source, target)
-    expected = list(added)
-    layers = list(model.cross_steps(source, target))
-    assert [tuple(steps.weights.shape) for steps in layers] == [(2, 3, 5, 7)] * 3
-    for steps, block, y in zip(layers, model.decoder, expected, strict=True):
-        joined = block.cross.output(steps.context.transpose(1, 2).flatten(2))
-        torch.testing.assert_close(joined, y, atol=1e-5, rtol=1e-5)
-
-
-def test_recording_sees_all_three_kinds_of_attention():
-    model = tiny()
-    source, target = torch.randint(21, (1, 7)), torch.randint(21, (1, 5))
-    with heedful.record(model) as recording:
-        model(source, target)
-    shapes = [tuple(call.weights().shape[-2:]) for call in recording]
-    assert shapes == [(7, 7)] * 2 + [(5, 5), (5, 7)] * 3
-    crossing = [steps.weights[0] for steps in model.cross_steps(source, target)]
-    for ours, call in zip(crossing, list(recording)[3::2], strict=True):
-        torch.testing.assert_close(call.weights(), ours, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_every_parameter_learns(variant):
     model = Seq2Seq(Seq2SeqConfig(**{**SMALL, **variant}))
     source, target = torch.randint(23, (2, 8)), torch.randint(23, (2, 6))
@@ -255,63 +220,20 @@ def test_tables_are_shared_as_asked():
     assert names == {"target_tokens.weight", "head.weight"}
 
 
-def test_the_base_model_of_the_paper_has_its_65_million_parameters():
-    """Table 3 says 65 million, with 37,000 tokens."""
-    config = Seq2SeqConfig(
-        vocabulary=37_000, width=512, layers=6, heads=8, norm_order="post", activation="relu"
-    )
-    with torch.device("meta"):
-        number = sum(p.numel() for p in Seq2Seq(config).parameters())
-    assert number == 63_082_496
-    blocks = 6 * (4 * 512 * 513 + 2 * 512) + 6 * (8 * 512 * 513 + 4 * 512)
-    feeds = 12 * (2 * 512 * 2048 + 2048 + 512 + 2 * 512)
-    assert number == 37_000 * 512 + blocks + feeds
-
-
-def test_a_new_model_starts_near_the_uniform_guess():
-    model = Seq2Seq(Seq2SeqConfig(vocabulary=500, width=64, heads=4)).eval()
-    source, target = torch.randint(500, (8, 20)), torch.randint(500, (8, 20))
-    labels = torch.randint(500, (8, 20))
-    assert abs(loss(model(source, target).logits, labels).item() - math.log(500)) < 1
-
-
-def test_a_run_directory_gives_the_same_model_back(tmp_path):
-    from heedful.files import save_tensors
-
-    assert FAMILIES["heedful-seq2seq"] == (Seq2SeqConfig, Seq2Seq)
-    model = tiny(shared=False, norm_order="post")
-    write_description(tmp_path, model.config)
-    save_tensors(tmp_path / "model.safetensors", parameters_of(model), {})
-    loaded = load_model(tmp_path)
-    source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 5))
-    assert loaded.config == model.config
-    assert torch.equal(loaded(source, target).logits, model(source, target).logits)
-
-
-def test_fields_out_of_range_are_refused_in_one_line():
-    for changes, words in [
-        ({"heads": 5}, "divides the width"),
-        ({"width": 9}, "even"),
-        ({"vocabulary": 2}, "at least 3"),
-        ({"norm_order": "past"}, "post"),
+def test_what_does_not_fit(as_a_user):
+    model, ids = tiny(), torch.zeros(1, 5, dtype=torch.long)
+    long, keep = torch.zeros(1, 14, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool)
+    for call, words in [
+        (lambda: tiny(heads=5), "divides the width"),
+        (lambda: tiny(width=9), "even"),
+        (lambda: tiny(vocabulary=2), "at least 3"),
+        (lambda: tiny(norm_order="past"), "post"),
+        (lambda: model(long, ids), "a source of 14 tokens; expected at most .* 13"),
+        (lambda: model(ids, long), "a target of 14 tokens"),
+        (lambda: model(ids, torch.tensor([[0, 23]])), "target ids from 0 to 23"),
+        (lambda: model(ids[0], ids), "batch of one"),
+        (lambda: model(ids, ids, source_keep=keep), "source_keep"),
+        (lambda: model(ids, ids.repeat(2, 1)), "memory of batch 1"),
     ]:
-        with pytest.raises(ArgumentError, match=words) as caught:
-            Seq2SeqConfig(**{**SMALL, **changes})
-        assert "\n" not in str(caught.value)
-
-
-def test_wrong_inputs_are_refused(as_a_user):
-    model = tiny()
-    ids = torch.zeros(1, 5, dtype=torch.long)
-    with pytest.raises(ArgumentError, match=r"a source of 14 tokens; expected at most .* 13"):
-        model(torch.zeros(1, 14, dtype=torch.long), ids)
-    with pytest.raises(ArgumentError, match="a target of 14 tokens"):
-        model(ids, torch.zeros(1, 14, dtype=torch.long))
-    with pytest.raises(ArgumentError, match="target ids from 0 to 23"):
-        model(ids, torch.tensor([[0, 23]]))
-    with pytest.raises(ArgumentError, match="batch of one"):
-        model(ids[0], ids)
-    with pytest.raises(ArgumentError, match="source_keep"):
-        model(ids, ids, source_keep=torch.ones(1, 4, dtype=torch.bool))
-    with pytest.raises(ArgumentError, match="memory of batch 1"):
-        model(ids, ids.repeat(2, 1))
+        with pytest.raises(ArgumentError, match=words):
+            call()

@@ -21,7 +21,7 @@ MODELS = {
         GPTConfig(vocabulary=23, norm_order="post", norm="layer", positions="sinusoidal",
                   activation="relu", qk_norm=False, tied=False)
     ),
-    "bert": lambda: Bert(BertConfig(next_sentence=True)),
+    "bert": lambda: Bert(BertConfig()),
     "bert, pooled": lambda: Bert(BertConfig(masked_words=False)),
     "bert, masked": lambda: Bert(BertConfig(pooler=False)),
     "pairs": lambda: Seq2Seq(Seq2SeqConfig(vocabulary=30, layers=2, decoder_layers=3)),

@@ -202,9 +202,9 @@ def _of_model(
         if isinstance(opened, OpenedSeq2Seq):
             rows = opened.rows(text, second, target=target, cut=cut)
             return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **where)
-        (ids,), more, _ = opened.read(text, second, cut=cut)
+        ids, *more = opened.read(text, second, cut=cut).inputs.values()
     if isinstance(opened, OpenedBert):
-        where |= {"mask": opened.tokenizer.special.get("mask"), **more}
+        where |= {"mask": opened.tokenizer.special.get("mask"), "segments": more[0]}
         return explain_bert(opened.model, ids, pieces=opened.pieces, **where)
     if not isinstance(opened, OpenedGPT):
         raise ArgumentError(

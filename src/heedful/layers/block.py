@@ -142,11 +142,6 @@ class PreNormDecoderBlock(nn.Module):
         self.attend_norm, self.cross_norm, self.feed_norm = norm(), norm(), norm()
         self.dropout = nn.Dropout(dropout)
 
-    def asking(self, x: Tensor, **attending) -> tuple[Tensor, Tensor]:
-        """What cross-attention reads, and what its output is added to, both (B, N, width)."""
-        x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
-        return self.cross_norm(x), x
-
     def forward(
         self,
         x: Tensor,
@@ -161,18 +156,14 @@ class PreNormDecoderBlock(nn.Module):
         `memory` is (B, M, width), its mask and cache are those of `CrossAttention`; `attending`
         goes to the layer in which the tokens attend to each other.
         """
-        query, x = self.asking(x, **attending)
-        x = x + self.dropout(self.cross(query, memory, mask=memory_mask, cache=memory_cache))
+        x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
+        read = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=memory_cache)
+        x = x + self.dropout(read)
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
 
 class PostNormDecoderBlock(PreNormDecoderBlock):
     """The same with each norm after its sum: the decoder of the 2017 paper."""
-
-    def asking(self, x: Tensor, **attending) -> tuple[Tensor, Tensor]:
-        """What cross-attention reads, and what its output is added to: the same."""
-        x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
-        return x, x
 
     def forward(
         self,
@@ -184,8 +175,8 @@ class PostNormDecoderBlock(PreNormDecoderBlock):
         **attending,
     ) -> Tensor:
         """(B, N, width) to the same; arguments as `PreNormDecoderBlock`."""
-        query, x = self.asking(x, **attending)
-        read = self.cross(query, memory, mask=memory_mask, cache=memory_cache)
+        x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
+        read = self.cross(x, memory, mask=memory_mask, cache=memory_cache)
         x = self.cross_norm(x + self.dropout(read))
         return self.feed_norm(x + self.dropout(self.feed(x)))
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
         describe_files,
     )
     from heedful.models.directory import load_model, model_shape, write_description
-    from heedful.models.gpt import GPT, GPTOutput, loss, parameters
+    from heedful.models.gpt import GPT, GPTOutput, loss
     from heedful.models.huggingface.export import equal_of, export_model
     from heedful.models.huggingface.hub import model_directory
-    from heedful.models.named_parameters import load_parameters, parameters_of
+    from heedful.models.named_parameters import parameters_of
     from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
 
 __all__ = [
@@ -41,11 +41,9 @@ __all__ = [
     "equal_of",
     "export_model",
     "load_model",
-    "load_parameters",
     "loss",
     "model_directory",
     "model_shape",
-    "parameters",
     "parameters_of",
     "write_description",
 ]
@@ -64,10 +62,10 @@ __getattr__, __dir__ = lazily(
             "describe_files",
         ],
         "heedful.models.directory": ["load_model", "model_shape", "write_description"],
-        "heedful.models.gpt": ["GPT", "GPTOutput", "loss", "parameters"],
+        "heedful.models.gpt": ["GPT", "GPTOutput", "loss"],
         "heedful.models.huggingface.export": ["equal_of", "export_model"],
         "heedful.models.huggingface.hub": ["model_directory"],
-        "heedful.models.named_parameters": ["load_parameters", "parameters_of"],
+        "heedful.models.named_parameters": ["parameters_of"],
         "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],
     },
 )

@@ -29,14 +29,12 @@ class BertOutput(NamedTuple):
     """What a BERT says of a batch; None where the model has no such part.
 
     logits: (B, N, V), for the word at each place. hidden_states: (B, N, width), the embeddings,
-    then after each block. pooled: (B, width), one vector for the whole input. follows: (B, 2),
-    logits that the second text follows the first, and that it does not.
+    then after each block. pooled: (B, width), one vector for the whole input.
     """
 
     logits: Tensor | None
     hidden_states: tuple[Tensor, ...]
     pooled: Tensor | None = None
-    follows: Tensor | None = None
 
 
 class Bert(nn.Module):
@@ -64,7 +62,6 @@ class Bert(nn.Module):
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.pooler = nn.Linear(width, width) if config.pooler else None
         self.head = MaskedWordHead(config, self.tokens) if config.masked_words else None
-        self.next_sentence = nn.Linear(width, 2) if config.next_sentence else None
         self._initialize()
 
     def forward(
@@ -85,8 +82,7 @@ class Bert(nn.Module):
         states = self.hidden_states(ids, segments=segments, keep=keep)
         logits = None if self.head is None else self.head(states[-1])
         pooled = None if self.pooler is None else self.pooler(states[-1][:, 0]).tanh()
-        follows = None if self.next_sentence is None else self.next_sentence(pooled)
-        return BertOutput(logits, states, pooled, follows)
+        return BertOutput(logits, states, pooled)
 
     def hidden_states(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
@@ -116,7 +112,12 @@ class Bert(nn.Module):
         config = self.config
         check_ids(ids, config.vocabulary, config.context_length)
         if segments is not None:
-            _check_segments(segments, ids, config.segments)
+            if segments.shape != ids.shape:
+                raise ArgumentError(
+                    f"segments {tuple(segments.shape)}",
+                    expected=f"the shape of ids, {tuple(ids.shape)}",
+                )
+            check_rows("segments", segments, config.segments, "more texts than the model knows")
         if keep is not None:
             check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
@@ -164,11 +165,3 @@ def _block(config: BertConfig) -> PostNormBlock:
     return PostNormBlock(
         attend, feed, lambda: nn.LayerNorm(config.width, eps=config.norm_epsilon), config.dropout
     )
-
-
-def _check_segments(segments: Tensor, ids: Tensor, rows: int) -> None:
-    if segments.shape != ids.shape:
-        raise ArgumentError(
-            f"segments {tuple(segments.shape)}", expected=f"the shape of ids, {tuple(ids.shape)}"
-        )
-    check_rows("segments", segments, rows, "more texts than the model knows")

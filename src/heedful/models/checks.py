@@ -11,14 +11,9 @@ from heedful.errors import ArgumentError
 def check_ids(
     ids: Tensor, rows: int, context_length: int, *, start: int = 0, name: str = "text"
 ) -> None:
-    """Refuse what is not a batch of token ids (B, N) that fits the model.
+    """Refuse what is no batch of token ids (B, N) within the token table and the context.
 
-    Args:
-        ids: what was given.
-        rows: of the token table.
-        context_length: the most tokens of a text.
-        start: the tokens that a cache holds already.
-        name: what the ids are of.
+    A cache holds `start` tokens already; `name` says what the ids are of.
 
     Raises:
         ArgumentError: no whole numbers (B, N), more tokens than the context, an id without a row.
@@ -53,11 +48,7 @@ def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
 
 
 def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep") -> None:
-    """Refuse what does not say of each token, the cache's `start` and those of ids, if it is real.
-
-    Raises:
-        ArgumentError: no booleans (B, start + N).
-    """
+    """Refuse what is no booleans (B, start + N), which tokens are real, those of a cache first."""
     wanted = (len(ids), start + ids.shape[1])
     if keep.dtype != torch.bool or keep.shape != wanted:
         raise ArgumentError(

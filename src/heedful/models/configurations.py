@@ -96,13 +96,6 @@ divides the width; try 6 heads
         check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
         if self.positions != "learned":
             self._check_even()
-        if self.convolution >= self.context_length:
-            raise ArgumentError(
-                f"convolution = {self.convolution} with a context of {self.context_length} tokens",
-                expected=f"at most {self.context_length - 1}",
-                cause="no token has so many before it",
-                remedy="make convolution smaller or context_length larger",
-            )
 
     @property
     def width_of_heads(self) -> int:
@@ -124,14 +117,9 @@ divides the width; try 6 heads
 class BertConfig(Configuration):
     """The shape of a BERT; the defaults are those of BERT base, the model of document 000 (Chung).
 
-    >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
-    vocabulary           30522    Rows of the token table; the tokenizer's size.
-    context_length       512      Tokens that the model sees at once.
-    segments             2        Rows of the segment table: which text of a pair a token is of.
-    width                1024     Numbers in each token's vector (hidden size).
-    layers               24       Transformer blocks.
-    heads                16       Heads in each block; they divide the width.
-    ...
+    >>> config = BertConfig(layers=24, width=1024, heads=16)  # BERT large
+    >>> config.hidden or 4 * config.width
+    4096
     """
 
     vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
@@ -154,9 +142,6 @@ class BertConfig(Configuration):
     )
     pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
     masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
-    next_sentence: bool = setting(
-        False, "A head that says whether the second text follows the first; it needs the pooler."
-    )
     dropout: float = setting(
         0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
     )
@@ -170,12 +155,6 @@ class BertConfig(Configuration):
         if self.padding is not None and self.padding >= self.vocabulary:
             raise ArgumentError(
                 f"padding = {self.padding}", expected=f"an id below {self.vocabulary}, or none"
-            )
-        if self.next_sentence and not self.pooler:
-            raise ArgumentError(
-                "next_sentence without pooler",
-                expected="both, or none",
-                cause="the next-sentence head reads what the pooler makes",
             )
 
 

@@ -1,8 +1,4 @@
-"""How ids are chosen from logits: drawn, or looked for among the likeliest.
-
-It knows tensors only by what they can do, so that the help of a command, which lists the fields,
-needs no torch.
-"""
+"""How ids are chosen from logits, without torch, so that the help of a command has the fields."""
 
 from __future__ import annotations
 
@@ -56,8 +52,7 @@ class Sampling(Configuration):
         logits = penalised(logits.float(), before, self.repetition_penalty)
         if self.temperature == 0:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        temperature = max(self.temperature, COLDEST)
-        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
+        logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, COLDEST)
         if 0 < self.top_k < logits.shape[-1]:
             top = logits.topk(self.top_k)
             logits = logits.new_full(logits.shape, float("-inf")).scatter(

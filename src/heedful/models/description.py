@@ -7,7 +7,7 @@ read off the model's own layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -16,7 +16,13 @@ from torch import nn
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError
 from heedful.files import read_json
-from heedful.layers import CrossAttention, MultiHeadAttention, PreNormBlock, PreNormDecoderBlock
+from heedful.layers import (
+    CrossAttention,
+    MultiHeadAttention,
+    PreNormBlock,
+    PreNormDecoderBlock,
+    RMSNorm,
+)
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface.tensor_files import mapped_tensors
@@ -94,16 +100,20 @@ def describe(model: nn.Module) -> Description:
     Passage(step='query', shapes=(('B', 'N', 12), ('B', 'N', 3, 4), ('B', 3, 'N', 4)), \
 within='block')
     """
-    if isinstance(model, GPT):
-        return _gpt(model)
-    if isinstance(model, Bert):
-        return _bert(model)
-    if isinstance(model, Seq2Seq):
-        return _seq2seq(model)
-    raise ArgumentError(
-        f"a {type(model).__name__}",
-        expected="a GPT, a Bert or a Seq2Seq of heedful.models",
-        remedy="`heedful describe` tells of any checkpoint what its files say",
+    if type(model) not in FAMILIES:
+        raise ArgumentError(
+            f"a {type(model).__name__}",
+            expected="a GPT, a Bert or a Seq2Seq of heedful.models",
+            remedy="`heedful describe` lists of any checkpoint what its files hold",
+        )
+    kind, told = FAMILIES[type(model)]
+    items, config = list(told(model)), cast(Any, model.config)
+    return Description(
+        kind,
+        getattr(config, "norm_order", "post"),
+        tuple(_settings(config)),
+        tuple(item for item in items if isinstance(item, Part)),
+        tuple(item for item in items if isinstance(item, Passage)),
     )
 
 
@@ -159,137 +169,117 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
             yield Setting(prefix + name, value, "")
 
 
-def parameters_in(*modules: nn.Module | None, but: Iterable[nn.Module] = ()) -> int:
+def parameters_in(*modules: nn.Module, but: Iterable[nn.Module] = ()) -> int:
     """How many parameters modules have together, each once, without those of others."""
     known = {id(p) for module in but for p in module.parameters()}
-    found = {id(p): p.numel() for module in modules if module for p in module.parameters()}
-    return sum(number for one, number in found.items() if one not in known)
+    sizes = {id(p): p.numel() for module in modules for p in module.parameters()}
+    return sum(size for key, size in sizes.items() if key not in known)
 
 
-def _gpt(model: GPT) -> Description:
+def _gpt(model: GPT) -> Iterator[Part | Passage]:
     config = model.config
-    blocks = cast("list[PreNormBlock]", model.blocks)
-    parts = [Part("token table", parameters_in(model.tokens))]
+    state: Shape = ("B", "N", config.width)
+    yield _part("token table", model.tokens)
+    yield from _embedding(config.width)
     if config.positions == "learned":
-        parts.append(Part("position table", model.positions.numel()))
+        yield Part("position table", model.positions.numel())
     if model.convolution is not None:
-        parts.append(Part("short convolution", parameters_in(model.convolution)))
-    parts.append(_repeated("block", blocks))
+        yield _part("short convolution", model.convolution)
+        yield Passage("short convolution", (state,))
+    yield from _blocks("block", model.blocks, config.norm_order)
     if config.norm_order == "pre":
-        parts.append(Part("final norm", parameters_in(model.norm)))
-    parts.append(_head(model.head, model.tokens, config.tied))
-    passages = [*_embedding(config.width)]
-    if model.convolution is not None:
-        passages.append(Passage("short convolution", (("B", "N", config.width),)))
-    passages += _block(blocks[0], config.norm_order, "block")
-    if config.norm_order == "pre":
-        passages.append(Passage("final norm", (("B", "N", config.width),)))
-    passages.append(Passage("logits", (("B", "N", config.vocabulary),)))
-    return Description("GPT", config.norm_order, _settings(config), tuple(parts), tuple(passages))
+        yield _part("final norm", model.norm)
+        yield Passage("final norm", (state,))
+    yield _output(model.head, model.tokens, config.tied)
+    yield Passage("logits", (("B", "N", config.vocabulary),))
 
 
-def _bert(model: Bert) -> Description:
-    config, blocks = model.config, cast("list[PreNormBlock]", model.blocks)
-    width = config.width
-    parts = [
-        Part("token table", parameters_in(model.tokens)),
-        Part("position table", model.positions.numel()),
-        Part("segment table", parameters_in(model.segments)),
-        Part("norm of embeddings", parameters_in(model.norm)),
-        _repeated("block", blocks),
-    ]
-    passages = [
-        *_embedding(width),
-        Passage("norm", (("B", "N", width),)),
-        *_block(blocks[0], "post", "block"),
-    ]
+def _bert(model: Bert) -> Iterator[Part | Passage]:
+    width = model.config.width
+    yield _part("token table", model.tokens)
+    yield Part("position table", model.positions.numel())
+    yield _part("segment table", model.segments)
+    yield from _embedding(width)
+    yield _part("norm of embeddings", model.norm)
+    yield Passage("norm", (("B", "N", width),))
+    yield from _blocks("block", model.blocks, "post")
     if model.pooler is not None:
-        parts.append(Part("pooler", parameters_in(model.pooler)))
-        passages.append(Passage("pooled", (("B", width),)))
+        yield _part("pooler", model.pooler)
+        yield Passage("pooled", (("B", width),))
     if model.head is not None:
-        note = "its output layer shares the token table"
-        head = parameters_in(model.head, but=[model.tokens])
-        parts.append(Part("masked-word head", head, note=note))
-        passages.append(Passage("logits", (("B", "N", config.vocabulary),)))
-    if model.next_sentence is not None:
-        parts.append(Part("next-sentence head", parameters_in(model.next_sentence)))
-        passages.append(Passage("follows", (("B", 2),)))
-    return Description("BERT", "post", _settings(config), tuple(parts), tuple(passages))
+        number = parameters_in(model.head, but=[model.tokens])
+        yield Part("masked-word head", number, note="its output layer shares the token table")
+        yield Passage("logits", (("B", "N", model.config.vocabulary),))
 
 
-def _seq2seq(model: Seq2Seq) -> Description:
+def _seq2seq(model: Seq2Seq) -> Iterator[Part | Passage]:
     config = model.config
-    encoder = cast("list[PreNormBlock]", model.encoder)
-    decoder = cast("list[PreNormDecoderBlock]", model.decoder)
-    parts = [Part("token table" if config.shared else "source table",
-                  parameters_in(model.source_tokens),
-                  note="of source and target" if config.shared else "")]  # fmt: skip
-    if not config.shared:
-        parts.append(Part("target table", parameters_in(model.target_tokens)))
-    parts += [_repeated("encoder block", encoder), _repeated("decoder block", decoder)]
-    passages = [*_embedding(config.width, "source ", "M")]
-    passages += _block(encoder[0], config.norm_order, "encoder block", "M")
+    if config.shared:
+        number = parameters_in(model.source_tokens)
+        yield Part("token table", number, note="of source and target")
+    else:
+        yield _part("source table", model.source_tokens)
+        yield _part("target table", model.target_tokens)
+    yield from _embedding(config.width, "source ", "M")
+    yield from _blocks("encoder block", model.encoder, config.norm_order, "M")
     if config.norm_order == "pre":
-        parts.insert(-1, Part("encoder norm", parameters_in(model.encoder_norm)))
-        parts.append(Part("decoder norm", parameters_in(model.decoder_norm)))
-    passages.append(Passage("memory", (("B", "M", config.width),)))
-    passages += _embedding(config.width, "target ")
-    passages += _block(decoder[0], config.norm_order, "decoder block")
+        yield _part("encoder norm", model.encoder_norm)
+    yield Passage("memory", (("B", "M", config.width),))
+    yield from _embedding(config.width, "target ")
+    yield from _blocks("decoder block", model.decoder, config.norm_order)
     if config.norm_order == "pre":
-        passages.append(Passage("decoder norm", (("B", "N", config.width),)))
-    passages.append(Passage("logits", (("B", "N", config.vocabulary),)))
-    parts.append(_head(model.head, model.target_tokens, config.tied))
-    kind = "encoder–decoder"
-    return Description(kind, config.norm_order, _settings(config), tuple(parts), tuple(passages))
+        yield _part("decoder norm", model.decoder_norm)
+        yield Passage("decoder norm", (("B", "N", config.width),))
+    yield Passage("logits", (("B", "N", config.vocabulary),))
+    yield _output(model.head, model.target_tokens, config.tied)
 
 
-def _settings(config: Configuration, prefix: str = "") -> tuple[Setting, ...]:
-    """Each field; those of a configuration in a configuration under its name."""
-    found: list[Setting] = []
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), prefix + field.name
-        if isinstance(value, Configuration):
-            found += _settings(value, f"{name}.")
-        else:
-            found.append(Setting(name, value, field.metadata["sentence"]))
-    return tuple(found)
+def _part(name: str, module: nn.Module) -> Part:
+    return Part(name, parameters_in(module))
 
 
-def _head(head: nn.Module, table: nn.Module, tied: bool) -> Part:
+def _output(head: nn.Module, table: nn.Module, tied: bool) -> Part:
     note = "shares the token table" if tied else ""
     return Part("output layer", parameters_in(head, but=[table] if tied else []), note=note)
-
-
-def _repeated(name: str, blocks: Iterable[PreNormBlock | PreNormDecoderBlock]) -> Part:
-    """Blocks of one shape, as one part that stands several times."""
-    first, *_ = blocks = list(blocks)
-    norms = [module for child, module in first.named_children() if child.endswith("_norm")]
-    parts = [
-        _attention("attention", first.attend),
-        Part("feed-forward", parameters_in(first.feed)),
-        Part("norms", parameters_in(*norms)),
-    ]
-    if isinstance(first, PreNormDecoderBlock):
-        parts.insert(1, _attention("cross-attention", first.cross))
-    return Part(name, parameters_in(first), len(blocks), tuple(parts))
-
-
-def _attention(name: str, attend: MultiHeadAttention | CrossAttention) -> Part:
-    into = (
-        ("query, key, value", [attend.projection])
-        if isinstance(attend, MultiHeadAttention)
-        else ("query, key, value", [attend.query, attend.memory])
-    )
-    parts = [Part(into[0], parameters_in(*into[1])), Part("output", parameters_in(attend.output))]
-    rest = parameters_in(attend) - sum(part.parameters for part in parts)
-    if rest:
-        parts.append(Part("query and key norms", rest))
-    return Part(name, parameters_in(attend), parts=tuple(parts))
 
 
 def _embedding(width: int, of: str = "", tokens: str = "N") -> Iterator[Passage]:
     yield Passage(f"{of}ids", (("B", tokens),))
     yield Passage(f"{of}embeddings", (("B", tokens, width),))
+
+
+def _blocks(
+    name: str, blocks: Iterable[nn.Module], order: str, tokens: str = "N"
+) -> Iterator[Part | Passage]:
+    """Blocks of one shape, as one part that stands several times, and the way through one."""
+    first, *others = cast("Iterable[PreNormBlock | PreNormDecoderBlock]", blocks)
+    norms = [module for child, module in first.named_children() if child.endswith("_norm")]
+    parts = [_attention("attention", first.attend)]
+    if isinstance(first, PreNormDecoderBlock):
+        parts.append(_attention("cross-attention", first.cross))
+    parts += [_part("feed-forward", first.feed), Part("norms", parameters_in(*norms))]
+    yield Part(name, parameters_in(first), 1 + len(others), tuple(parts))
+    yield from _block(first, order, name, tokens)
+
+
+def _settings(config: Configuration, prefix: str = "") -> Iterator[Setting]:
+    """Each field; those of a configuration in a configuration under its name."""
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name
+        if isinstance(value, Configuration):
+            yield from _settings(value, f"{name}.")
+        else:
+            yield Setting(name, value, field.metadata["sentence"])
+
+
+def _attention(name: str, attend: MultiHeadAttention | CrossAttention) -> Part:
+    output = parameters_in(attend.output)
+    rest = sum(parameters_in(child) for child in attend.children() if isinstance(child, RMSNorm))
+    into = parameters_in(attend) - output - rest
+    parts = [Part("query, key, value", into), Part("output", output)]
+    if rest:
+        parts.append(Part("query and key norms", rest))
+    return Part(name, parameters_in(attend), parts=tuple(parts))
 
 
 def _block(
@@ -322,12 +312,15 @@ def _attending(
     M, H, d = asked[1], attend.heads, attend.head_width
     G = attend.kv_heads if isinstance(attend, MultiHeadAttention) else H
     name = "cross-" if isinstance(attend, CrossAttention) else ""
-    chains: list[tuple[str, tuple[Shape, ...]]] = [
-        ("query", (asking, (B, N, H, d), (B, H, N, d))),
-        ("key and value", (asked, (B, M, G, d), (B, G, M, d))),
-        ("scores and weights", ((B, H, N, M),)),
-        ("context", ((B, H, N, d), (B, N, H, d), (B, N, H * d))),
-        ("output", ((B, N, width),)),
-    ]
-    for step, shapes in chains:
-        yield Passage(name + step, shapes, within)
+    yield Passage(f"{name}query", (asking, (B, N, H, d), (B, H, N, d)), within)
+    yield Passage(f"{name}key and value", (asked, (B, M, G, d), (B, G, M, d)), within)
+    yield Passage(f"{name}scores and weights", ((B, H, N, M),), within)
+    yield Passage(f"{name}context", ((B, H, N, d), (B, N, H, d), (B, N, H * d)), within)
+    yield Passage(f"{name}output", ((B, N, width),), within)
+
+
+FAMILIES: dict[type[nn.Module], tuple[str, Callable[[Any], Iterator[Part | Passage]]]] = {
+    GPT: ("GPT", _gpt),
+    Bert: ("BERT", _bert),
+    Seq2Seq: ("encoder–decoder", _seq2seq),
+}

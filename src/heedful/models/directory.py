@@ -17,7 +17,7 @@ from heedful.files.sharded import about_sharded, latest_of, load_sharded
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.gpt import GPT, GPTConfig
-from heedful.models.huggingface.checkpoints import load_pretrained, pretrained_shape
+from heedful.models.huggingface.checkpoints import is_ours, load_pretrained, pretrained_shape
 from heedful.models.huggingface.hub import model_directory
 from heedful.models.named_parameters import (
     assign,
@@ -67,7 +67,7 @@ def load_model(
         raise ArgumentError(f"checkpoint {checkpoint!r}", expected="'best' or 'last'")
     directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
     description = read_config(directory)
-    if not _is_ours(description):
+    if not is_ours(description):
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _described(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
@@ -89,24 +89,12 @@ def load_model(
 
 
 def model_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """The model of a directory with shapes alone: no weight of it is read, and none has memory.
-
-    Raises:
-        RunError: as `load_model`, except for weights.
-    """
+    """The model of a directory with shapes alone: no weight is read; errors as `load_model`."""
     description = read_config(directory)
-    if not _is_ours(description):
+    if not is_ours(description):
         return pretrained_shape(directory, allow_pickle=allow_pickle)
     config, family = _described(description, directory / "config.json")
     return without_parameters(lambda: family(config))
-
-
-def _is_ours(description: Any) -> bool:
-    """Whether a `config.json` is one of heedful's; that of `transformers` names its class."""
-    if not isinstance(description, Mapping):
-        return True  # a damaged one, which is refused where it is read
-    is_named = "architectures" in description or "model_type" in description
-    return not is_named or str(description.get("model_type")).startswith("heedful-")
 
 
 def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.Module]]:

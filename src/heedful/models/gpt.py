@@ -225,12 +225,6 @@ def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     return F.cross_entropy(flat, targets.flatten(), label_smoothing=smoothing)
 
 
-def parameters(config: GPTConfig) -> int:
-    """How many parameters the model of a configuration has; nothing is allocated."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in GPT(config).parameters())
-
-
 def _norm(config: GPTConfig) -> nn.Module:
     return NORMS[config.norm](config.width, eps=config.norm_epsilon)
 

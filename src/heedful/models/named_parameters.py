@@ -1,4 +1,4 @@
-"""A model's parameters by name: compared, copied in, or put in place of ones never drawn."""
+"""A model's parameters by name: compared, or put in place of ones never drawn."""
 
 from __future__ import annotations
 
@@ -23,15 +23,6 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-@torch.no_grad()
-def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy named tensors into a model; one error lists all that are missing or misshapen."""
-    parameters = parameters_of(model)
-    check_fit(shapes_of(parameters), shapes_of(tensors), source)
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])
-
-
 def check_fit(
     wanted: Mapping[str, tuple[int, ...]],
     found: Mapping[str, tuple[int, ...]],
@@ -53,8 +44,7 @@ def check_fit(
 def without_parameters(make: Callable[[], nn.Module]) -> nn.Module:
     """A model whose parameters have shapes and no memory; `assign` gives them theirs.
 
-    Nothing is drawn, so torch's random state stays as it was. Buffers are real where the model
-    makes them with `device="cpu"`, as ours do.
+    Nothing is drawn. Buffers are real where the model makes them on the CPU, as ours do.
     """
     with torch.device("meta"), _NothingDrawn():
         return make()
@@ -73,11 +63,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 def assign(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
-    """Give a model from `without_parameters` its parameters, one after another.
-
-    Args:
-        read: the tensor of a parameter's name, of its shape. A shared parameter is read once.
-    """
+    """Give a model from `without_parameters` its parameters, each read once by its name."""
     new = {id(old): nn.Parameter(read(name)) for name, old in model.named_parameters()}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -35,8 +35,6 @@ def translate(
     model: Seq2Seq,
     sources: Sequence[Sequence[int]],
     search: Search | None = None,
-    *,
-    cache: bool = True,
 ) -> list[list[Translation]]:
     """The best targets of each source, best first, at most as many as there are beams.
 
@@ -49,7 +47,6 @@ def translate(
         model: in evaluation mode.
         sources: ids of each, without an end.
         search: default `Search()`.
-        cache: keep keys and values, instead of reading the target again for each token.
 
     Raises:
         ArgumentError: no sources, or one that the context does not hold.
@@ -58,15 +55,13 @@ def translate(
         raise ArgumentError("no sources", expected="at least one")
     search = search or Search()
     with torch.inference_mode():
-        return _Beams(model, sources, search, cache).run()
+        return _Beams(model, sources, search).run()
 
 
 class _Beams:
     """The search: rows b·K to b·K + K − 1 of every tensor are the beams of source b."""
 
-    def __init__(
-        self, model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search, cached: bool
-    ) -> None:
+    def __init__(self, model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search) -> None:
         config = model.config
         self.model, self.search, self.count = model, search, len(sources)
         self.longest = min(search.longest or config.context_length, config.context_length)
@@ -79,7 +74,7 @@ class _Beams:
         self.keep = keep.to(device).repeat_interleave(K, dim=0)
         self.memory = model.encode(ids.to(device), keep=keep.to(device)).repeat_interleave(K, dim=0)
         rows, length = self.keep.shape
-        self.cache = model.new_cache(rows, length, self.longest) if cached else None
+        self.cache = model.new_cache(rows, length, self.longest)
         self.targets = torch.full((rows, 1), config.begin, device=device)
         # Only the first beam of each source is real yet: all of them are still the same
         self.logarithms = torch.full((self.count, K), -math.inf, device=device)
@@ -109,7 +104,7 @@ class _Beams:
         hopeless = best.values / self.search.penalty(self.longest) <= self._best_scores()
         self.logarithms = best.values.masked_fill(~kept | ends | hopeless, -math.inf)
         self.targets = torch.cat([self.targets[rows], tokens.view(-1, 1)], dim=1)
-        if self.cache is not None and K > 1:
+        if K > 1:
             self.cache.reorder(rows)
 
     def _best_scores(self) -> Tensor:
@@ -120,9 +115,8 @@ class _Beams:
 
     def _next(self) -> Tensor:
         """Log-probabilities (B·K, V) of the next token; a target never begins again."""
-        unread = self.targets if self.cache is None else self.targets[:, -1:]
         states = self.model.decoder_states(
-            unread, self.memory, memory_keep=self.keep, cache=self.cache
+            self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
         )
         likely = self.model.head(states[-1][:, -1]).float().log_softmax(-1)
         likely[:, self.model.config.begin] = -math.inf

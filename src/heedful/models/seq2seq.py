@@ -6,8 +6,7 @@ B batch, N tokens of the target, M tokens of the source, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,6 @@ from heedful.layers import (
 )
 from heedful.models.checks import check_ids, check_keep
 from heedful.models.configurations import Seq2SeqConfig
-from heedful.ops import Steps
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
 
@@ -121,31 +119,6 @@ class Seq2Seq(nn.Module):
         """The memory (B, M, width) of sources (B, M); arguments as `forward`."""
         return self.encoder_states(source, keep=keep)[-1]
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        *,
-        keep: Tensor | None = None,
-        memory_keep: Tensor | None = None,
-        cache: DecoderCache | None = None,
-    ) -> Tensor:
-        """Logits (B, N, V) for the token after each of the target's.
-
-        Args:
-            target: ids (B, N).
-            memory: (B, M, width), from `encode`.
-            keep: boolean, False for padding of the target; with a cache it covers all its tokens
-                so far.
-            memory_keep: boolean (B, M), False for padding of the source.
-            cache: from `new_cache`; it holds the tokens before these, and receives these. The
-                memory that it was first used with is the one that it goes on with.
-        """
-        states = self.decoder_states(
-            target, memory, keep=keep, memory_keep=memory_keep, cache=cache
-        )
-        return self.head(states[-1])
-
     def encoder_states(self, source: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, ...]:
         """The embeddings, then what each block makes of them; the last is the memory."""
         x, mask = self._embed(self.source_tokens, source, keep, 0, "source")
@@ -164,7 +137,17 @@ class Seq2Seq(nn.Module):
         memory_keep: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> tuple[Tensor, ...]:
-        """As `decode`, without the logits; the last state is the one they are made from."""
+        """The embeddings, then what each block makes of them; `head` makes logits of the last.
+
+        Args:
+            target: ids (B, N).
+            memory: (B, M, width), from `encode`.
+            keep: boolean, False for padding of the target; with a cache it covers all its tokens
+                so far.
+            memory_keep: boolean (B, M), False for padding of the source.
+            cache: from `new_cache`; it holds the tokens before these, and receives these. The
+                memory that it was first used with is the one that it goes on with.
+        """
         start = cache.target.length if cache is not None else 0
         x, mask = self._embed(self.target_tokens, target, keep, start, "target")
         memory_mask = None if memory_keep is None else Padding(memory_keep)
@@ -182,19 +165,6 @@ class Seq2Seq(nn.Module):
             states.append(x)
         states[-1] = self.decoder_norm(x)
         return tuple(states)
-
-    def cross_steps(self, source: Tensor, target: Tensor) -> Iterator[Steps]:
-        """Every intermediate of cross-attention, layer after layer, (B, H, N, M) each.
-
-        Rows are the target's tokens, columns the source's. A layer's are made when they are asked
-        for, so that one who keeps few needs room for few.
-        """
-        memory = self.encode(source)
-        x, _ = self._embed(self.target_tokens, target, None, 0, "target")
-        for block in cast("list[PreNormDecoderBlock]", self.decoder):
-            query, _ = block.asking(x, causal=True)
-            yield block.cross.steps(query, memory)
-            x = block(x, memory, causal=True)
 
     def new_cache(self, batch: int, source: int, capacity: int | None = None) -> DecoderCache:
         """An empty cache for a batch of sources of a length, and targets up to a capacity."""

@@ -14,28 +14,26 @@ class CutWarning(UserWarning):
 
 
 def check_is_text(text: Any) -> None:
-    """Refuse what is no text, such as several.
-
-    Raises:
-        ArgumentError: it is none.
-    """
+    """Refuse what is no text, such as several; `ArgumentError`."""
     if not isinstance(text, str):
         raise ArgumentError(
             f"a text that is {'None' if text is None else f'a {type(text).__name__}'}",
             expected="one string",
-            cause="several texts" if isinstance(text, list | tuple) else None,
-            remedy="record each, or run `opened.model` on a batch inside `heedful.record`"
-            if isinstance(text, list | tuple)
-            else None,
+            remedy="record several one by one, or run `opened.model` on a batch inside "
+            "`heedful.record`",
+        )
+
+
+def refuse_second(second: str | None, model: str) -> None:
+    """Refuse a second text for a `model` that reads one, such as "a GPT"; `ArgumentError`."""
+    if second is not None:
+        raise ArgumentError(
+            "a second text", expected="one text", cause=f"{model}; a BERT reads pairs"
         )
 
 
 def check_not_empty(tokens: int) -> None:
-    """Refuse a text of which no token is left.
-
-    Raises:
-        TextError: it is empty.
-    """
+    """Refuse a text of which no token is left; `TextError`."""
     if not tokens:
         raise TextError(
             "an empty text",
@@ -45,39 +43,28 @@ def check_not_empty(tokens: int) -> None:
         )
 
 
-def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) -> bool:
-    """Whether a text has to be cut, of which a `CutWarning` tells.
+def check_length(tokens: int, context_length: int | None, cut: bool) -> bool:
+    """Whether a text, with what stands around it, fits into the context, which may have no limit.
 
-    Args:
-        tokens: how many it has, with what the tokenizer puts around it.
-        context_length: the most that the model reads; none where it has no limit.
-        cut: whether the user asked for it.
-        ends: how many places of the context the model fills itself.
-
-    Raises:
-        TextError: too many, and nobody asked to cut.
+    If not, it is to be cut and a `CutWarning` reports it; a `TextError` where nobody asked to cut.
     """
-    if context_length is None or tokens <= context_length - ends:
-        return False
-    room, limit = context_length - ends, f"the model's context of {context_length:,}"
+    if context_length is None or tokens <= context_length:
+        return True
     if not cut:
         raise TextError(
             f"a text of {tokens:,} tokens",
-            expected=f"at most {room:,}: {limit}, and an end" if ends else f"at most {limit}",
+            expected=f"at most the model's context of {context_length:,}",
             remedy="give a shorter text, or --cut (in Python cut=True) to read its beginning alone",
         )
-    told = f"the text is cut: {room:,} of its {tokens:,} tokens are read"
-    warnings.warn(told, CutWarning, stacklevel=4)  # where `read` is called, or `steps`
-    return True
+    message = f"the text is cut: {context_length:,} of its {tokens:,} tokens are read"
+    warnings.warn(message, CutWarning, stacklevel=4)  # where `read` is called
+    return False
 
 
 def room_beside(frame: int, context_length: int | None, most: int | None) -> int:
-    """How many tokens of a text fit into one context; more than any has, where nothing limits it.
+    """How many tokens of a text fit into one context of `most`, beside `frame` around them.
 
-    Args:
-        frame: tokens that stand around a text in every context.
-        context_length: the most that the model reads; none where it has no limit.
-        most: the most that the user wants in a context; default what the model reads.
+    The default is the model's context, and where that is None more than any text has.
 
     Raises:
         ArgumentError: more than the model reads, or no room beside the frame.

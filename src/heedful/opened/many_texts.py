@@ -1,15 +1,15 @@
 """What is gathered over many texts: each is recorded, taken in, and let go.
 
-A text is read in parts of at most `PIECE` characters, cut where no tokenizer joins them, and a part
-in contexts of the model. So memory grows neither with the number of texts nor with their length,
-a long text can be shared out too, and contexts are the same however many processes there are.
+A text is read in pieces of at most `PIECE` characters, cut where no tokenizer joins them, and a
+piece in contexts of the model. So memory grows neither with the number of texts nor with their
+length. Processes take the pieces in turn, so contexts are the same however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -17,13 +17,11 @@ import torch
 
 from heedful.errors import HeedfulError, RunError, TextError
 from heedful.opened.protocol import Opened, Pass
-from heedful.opened.sharing import shares
 from heedful.processes import Processes
 from heedful.recording import Recording
+from heedful.recording.progress import Tell, within
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
-
-Tell = Callable[[float], None]
 
 
 class Mergeable(Protocol):
@@ -56,8 +54,9 @@ class LeftOut(NamedTuple):
 
     def __str__(self) -> str:
         of = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
-        is_named = self.path in self.error and not of
-        return self.error if is_named else f"{self.path}{of}: {self.error}"
+        return (
+            self.error if self.path in self.error and not of else f"{self.path}{of}: {self.error}"
+        )
 
 
 @dataclass
@@ -76,7 +75,7 @@ class OverTexts(Generic[M]):
     left_out: list[LeftOut] = field(default_factory=list)
 
     def merge(self, other: OverTexts[M]) -> None:
-        """Take in what another process has found."""
+        """Take in what was found over other texts, or other parts of them."""
         self.found.merge(other.found)
         self.texts += other.texts
         self.contexts += other.contexts
@@ -98,7 +97,7 @@ def over_texts(
     """Record every text, and gather what is asked over all of them, each process its share.
 
     A text that cannot be read is left out, and named in `left_out`; of a long one the part that
-    cannot be read, whole.
+    cannot be read, whole, and where a file cannot be decoded all after it.
 
     Args:
         opened: the model with its tokenizer.
@@ -109,7 +108,7 @@ def over_texts(
         processes: those that share the work, as `heedful.torchrun.started` knows them; default
             this one alone.
         timeout: seconds that processes which are done wait for one that is not; a day.
-        progress: is told of the share of its own work that is done, 0 to 1.
+        progress: is told of the share of all pieces that this process is past, 0 to 1.
 
     Returns:
         what all processes together have found: for each of them the same, and the same however
@@ -140,144 +139,90 @@ def over_texts(
     here = processes or Processes()
 
     def listed() -> list[tuple[str, int]]:
-        opened.contexts("", context_length)  # what is wrong for every text is said at once
-        return [*map(_sized, text_files(names, include))]
+        opened.contexts("", context_length)  # an error of every text is raised before any is read
+        return [(path, _parts(path)) for path in text_files(names, include)]
 
     texts = here.announced_of(listed)
-    parts = [part for text, (_, size) in enumerate(texts) for part in _parts(text, size)]
-    own = [parts[i] for i in shares([part.size for part in parts], here.size)[here.rank]]
-    done = _Done(own, progress)
-    reader = _Reader(opened, [path for path, _ in texts], make, context_length, done)
+    number_of_pieces = sum(parts for _, parts in texts)
+    own = OverTexts(make())
     with here.together(timeout):
-        for text, wanted in groupby(own, key=lambda part: part.text):
-            reader.read(text, {part.part: part for part in wanted})
-        everything = here.each(reader.together)
+        for number, piece in islice(enumerate(_pieces(texts)), here.rank, None, here.size):
+            tell = within(progress, min(number, number_of_pieces - 1), number_of_pieces)
+            own.merge(_over_piece(piece, opened, make, context_length, tell))
+        progress(1.0)
+        everything = here.each(own)
     together = OverTexts(make())
-    for one in everything:
-        together.merge(one)
+    for part in everything:
+        together.merge(part)
     order = {path: text for text, (path, _) in enumerate(texts)}
-    together.left_out.sort(key=lambda one: (order[one.path], one.part))
+    together.left_out.sort(key=lambda left: (order[left.path], left.part))
     return together
 
 
-def _sized(path: str) -> tuple[str, int]:
-    return path, FileSource((path,)).size or 0
-
-
-class _Part(NamedTuple):
-    """A part of a text; the last one has all that is left. size: bytes, about."""
+class _Piece(NamedTuple):
+    """A part of a text, or the error that reading it gave."""
 
     text: int
+    path: str
     part: int
     parts: int
-    size: int
+    content: str | HeedfulError
 
 
-def _parts(text: int, size: int) -> list[_Part]:
-    starts = range(0, max(1, size), PIECE)
-    return [
-        _Part(text, part, len(starts), max(1, min(PIECE, size - start)))
-        for part, start in enumerate(starts)
-    ]
+def _parts(path: str) -> int:
+    """How many pieces a text has: about, as its size is in bytes."""
+    return max(1, -(-(FileSource((path,)).size or 0) // PIECE))
 
 
-class _Done:
-    """Tells how much of its own work is done, by the sizes of parts."""
-
-    def __init__(self, own: list[_Part], tell: Tell) -> None:
-        self._all, self._done, self._tell = sum(part.size for part in own), 0, tell
-
-    def within(self, part: _Part, share: float) -> None:
-        """A share of a part is done."""
-        self._tell(min(1.0, (self._done + share * part.size) / self._all))
-
-    def with_all_of(self, part: _Part) -> None:
-        """A part is done."""
-        self._done += part.size
-        self.within(part, 0.0)
-
-
-class _Reader(Generic[M]):
-    """Reads the parts of texts that a process takes, and gathers what it is to find."""
-
-    def __init__(
-        self,
-        opened: Opened,
-        paths: list[str],
-        make: Callable[[], M],
-        context_length: int | None,
-        done: _Done,
-    ) -> None:
-        self._opened, self._paths, self._make = opened, paths, make
-        self._context_length, self._done = context_length, done
-        self.together = OverTexts(make())
-
-    def read(self, text: int, wanted: dict[int, _Part]) -> None:
-        """Take in some parts of a text; what stands after an unreadable place is left out."""
-        until, last = max(wanted), wanted[max(wanted)].parts - 1
-        pieces, at = FileSource((self._paths[text],)).pieces(PIECE), 0
-        while at <= until or until == last:  # the last part has all that is left
-            try:
-                piece = next(pieces, None)
-            except HeedfulError as error:
-                for part in wanted.values():
-                    if part.part >= min(at, last):
-                        self._leave_out(part, error)
-                return
-            if piece is None:
-                return
-            if min(at, last) in wanted:
-                self._take(wanted[min(at, last)], at, piece)
-            at += 1
-
-    def _take(self, part: _Part, at: int, piece: str) -> None:
-        """Take in a piece of a text, all of it or nothing."""
-        path, fresh = self._paths[part.text], self._make()
+def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
+    """All pieces of all texts, in the same order in every process; none after an error."""
+    for text, (path, parts) in enumerate(texts):
+        part = 0
         try:
-            contexts = self._contexts(part, piece)
-            for i, given in enumerate(contexts):
-
-                def tell(share: float, i: int = i) -> None:
-                    self._done.within(part, (i + share) / len(contexts))
-
-                fresh.add(self._opened.recorded(given), (part.text, at, i), path, tell)
+            for part, piece in enumerate(FileSource((path,)).pieces(PIECE), 1):
+                yield _Piece(text, path, part, max(part, parts), piece)
         except HeedfulError as error:
-            self._leave_out(part, error)
-            return
-        except Exception as error:
-            raise _unexpected(path, error) from error
-        self.together.merge(
-            OverTexts(fresh, int(at == 0), len(contexts), sum(len(one.tokens) for one in contexts))
-        )
-        self._done.with_all_of(part)
-
-    def _contexts(self, part: _Part, piece: str) -> list[Pass]:
-        with torch.inference_mode():
-            contexts = self._opened.contexts(piece, self._context_length)
-        if part.parts == 1:
-            _check_long_enough(self._paths[part.text], contexts)
-        return contexts
-
-    def _leave_out(self, part: _Part, error: HeedfulError) -> None:
-        path = self._paths[part.text]
-        self.together.left_out.append(LeftOut(path, part.part + 1, part.parts, str(error)))
-        self._done.with_all_of(part)
+            yield _Piece(text, path, part + 1, max(part + 1, parts), error)
 
 
-def _check_long_enough(path: str, contexts: list[Pass]) -> None:
-    """Refuse a text in which no token has another one to look at."""
-    tokens = sum(len(one.tokens) for one in contexts)
-    if tokens < 2:
+def _over_piece(
+    piece: _Piece,
+    opened: Opened,
+    make: Callable[[], M],
+    context_length: int | None,
+    progress: Tell,
+) -> OverTexts[M]:
+    """What one piece gives: all of it, or nothing and why."""
+    found = OverTexts(make(), texts=int(piece.part == 1))
+    try:
+        contexts = _contexts(piece, opened, context_length)
+        for i, given in enumerate(contexts):
+            tell = within(progress, i, len(contexts))
+            found.found.add(opened.recorded(given), (piece.text, piece.part, i), piece.path, tell)
+            found.contexts, found.tokens = i + 1, found.tokens + len(given.tokens)
+    except HeedfulError as error:
+        left_out = LeftOut(piece.path, piece.part, piece.parts, str(error))
+        return OverTexts(make(), left_out=[left_out])
+    except Exception as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RunError(
+            f"{piece.path}: unexpected {what}",
+            remedy="where memory was short, ask for shorter contexts (--context-length); else see "
+            "where with --debug, and please report it",
+        ) from error
+    return found
+
+
+def _contexts(piece: _Piece, opened: Opened, context_length: int | None) -> list[Pass]:
+    """What the model is given for a piece; a text alone with less than two tokens is refused."""
+    if isinstance(piece.content, HeedfulError):
+        raise piece.content
+    with torch.inference_mode():
+        contexts = opened.contexts(piece.content, context_length)
+    tokens = sum(len(given.tokens) for given in contexts)
+    if piece.parts == 1 and tokens < 2:
         raise TextError(
-            f"{path} has {'one token' if tokens else 'no token'}",
+            f"{piece.path} has {'one token' if tokens else 'no token'}",
             expected="two or more: a token alone can look at nothing but itself",
         )
-
-
-def _unexpected(path: str, error: Exception) -> RunError:
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return RunError(
-        f"{path}: unexpected {what}",
-        remedy="where memory was short, ask for shorter contexts (--context-length); else see "
-        "where with --debug, and please report it",
-    )
+    return contexts

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from heedful.errors import ArgumentError, TextError
 from heedful.opened.cutting import CutWarning
 from heedful.opened.protocol import Opened
+from heedful.text.framing import Span
 
 
 class Part(NamedTuple):
@@ -28,21 +29,20 @@ class Part(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """What the model reads of a text, and its segments; `second` as well, where there is one.
+    """What the model reads of a text, and its segments; a second text is one, "second".
 
     >>> Marked.of("@@system\\nBe short.\\n@@question\\nWhere is he?", "@@")
     Marked(text='Be short.\\nWhere is he?', parts=[Part(name='system', start=0, end=10), \
-Part(name='question', start=10, end=22)], second=None, of_second=[])
+Part(name='question', start=10, end=22)], second=None)
     """
 
     text: str
     parts: list[Part]
     second: str | None = None
-    of_second: list[Part] = []  # noqa: RUF012 - it is never written
 
     @classmethod
     def of(cls, text: str, mark: str, second: str | None = None) -> Marked:
-        """A text cut at its marks; a second text without any is one segment, "second".
+        """A text cut at its marks.
 
         Raises:
             ArgumentError: a mark that is empty, or of more than one line.
@@ -59,37 +59,25 @@ Part(name='question', start=10, end=22)], second=None, of_second=[])
                 expected="one where each segment begins, with its name after the mark",
                 remedy=f"{mark}question on a line of its own, and the question below it",
             )
-        if second is None:
-            return cls(rest, parts)
-        second, others = _cut(second, mark, len(parts))
-        return cls(rest, parts, second, others or [Part("second", 0, len(second))])
+        return cls(rest, parts, second)
 
     def tokens(self, opened: Opened, *, cut: bool = False) -> dict[str, list[int]]:
-        """The tokens of each segment, as `recording.segments` takes them.
-
-        Args:
-            opened: the model that reads `text` and `second`.
-            cut: as it reads them.
+        """The tokens of each segment, as `recording.segments` takes them, cut as they are read.
 
         Raises:
-            RunError: a tokenizer that does not tell where its tokens stand.
+            RunError: a tokenizer that does not report where its tokens stand.
             TextError: a segment in which no token begins.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CutWarning)  # reading them has told it
+            warnings.simplefilter("ignore", CutWarning)  # reading them has reported it
             spans = opened.spans(self.text, self.second, cut=cut)
-        found: dict[str, list[int]] = {part.name: [] for part in (*self.parts, *self.of_second)}
+        found: dict[str, list[int]] = {part.name: [] for part in self.parts}
+        if self.second is not None:
+            found.setdefault("second", [])
         for token, span in enumerate(spans):
-            if span is None:
-                continue
-            text, parts = (
-                (self.second or "", self.of_second) if span.text else (self.text, self.parts)
-            )
-            own = text[span.start : span.end]
-            first = span.start + (len(own) - len(own.lstrip()) if own.strip() else 0)
-            for part in parts:
-                if part.start <= first < part.end:
-                    found[part.name].append(token)
+            if span is not None:
+                for name in ["second"] if span.text else self._names_at(span):
+                    found[name].append(token)
         empty = next((name for name, its in found.items() if not its), None)
         if empty is not None:
             raise TextError(
@@ -100,29 +88,29 @@ Part(name='question', start=10, end=22)], second=None, of_second=[])
             )
         return found
 
+    def _names_at(self, span: Span) -> list[str]:
+        """The segment, or none, in which the first character of a token stands."""
+        characters = self.text[span.start : span.end]
+        blank = len(characters) - len(characters.lstrip()) if characters.strip() else 0
+        first = span.start + blank
+        return [part.name for part in self.parts if part.start <= first < part.end]
 
-def _cut(text: str, mark: str, before: int = 0) -> tuple[str, list[Part]]:
-    """The text without the lines that mark, and its segments; blank text before the first is none.
 
-    `before` is how many segments there are already, for those that have a number for a name.
-    """
+def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
+    """The text without its marks, and its segments; blank text before the first is none."""
     kept, parts, length = [], [Part("", 0, 0)], 0
-    is_marked = False
     for line in text.splitlines(keepends=True):
         name = _name(line, mark)
-        if name is None:
-            kept.append(line)
-            length += len(line)
-            parts[-1] = parts[-1]._replace(end=length)
-        else:
-            is_marked = True
+        if name is not None:
             parts.append(Part(name, length, length))
-    if not is_marked:
-        return text, []
+            continue
+        kept.append(line)
+        length += len(line)
+        parts[-1] = parts[-1]._replace(end=length)
     rest = "".join(kept)
     if not rest[: parts[0].end].strip():
         parts = parts[1:]
-    named = enumerate(parts, before + 1)
+    named = enumerate(parts, 1)
     return rest, [part._replace(name=part.name or str(number)) for number, part in named]
 
 

@@ -9,13 +9,11 @@ import torch
 
 from heedful.device import choose_device
 from heedful.errors import ArgumentError, RunError
+from heedful.files.belonging import read_config
 from heedful.models import GPT, Seq2Seq, load_model, model_directory
-from heedful.models.huggingface.checkpoints import foreign_name, is_checkpoint
-from heedful.opened.bert import OpenedBert
-from heedful.opened.gpt import OpenedGPT
-from heedful.opened.ours import SOME, OpenedOurs
+from heedful.models.huggingface.checkpoints import foreign_name, is_ours
+from heedful.opened.ours import OpenedBert, OpenedGPT, OpenedOurs, OpenedSeq2Seq
 from heedful.opened.protocol import Opened
-from heedful.opened.seq2seq import OpenedSeq2Seq
 from heedful.opened.transformers_model import open_transformers
 from heedful.opened.vision import open_vision, reads_images
 from heedful.text import (
@@ -82,39 +80,10 @@ def open_model(
         try:
             return _open_ours(directory, checkpoint, where, allow_pickle)
         except ForeignTokenizerError:
-            if not is_checkpoint(directory):
+            if is_ours(read_config(directory)):
                 raise
-    if reads_images(directory):
-        return open_vision(directory, where, allow_pickle=allow_pickle)
-    return open_transformers(directory, where, allow_pickle=allow_pickle)
-
-
-def open_ours(
-    path_or_name: str | Path,
-    *,
-    checkpoint: str = "best",
-    device: str = "auto",
-    revision: str | None = None,
-    allow_pickle: bool = False,
-    expected: str = SOME,
-) -> OpenedOurs:
-    """As `open_model`, for a model of heedful, a GPT-2, a BERT or one of Llama's family.
-
-    `expected` is what a model of another architecture is told that was wanted.
-
-    Raises:
-        RunError: as `open_model`, or a model of another architecture.
-    """
-    where = choose_device(device)
-    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
-    architecture = foreign_name(directory)
-    if architecture is not None:
-        raise RunError(
-            f"{path_or_name} holds a model of the architecture {architecture}",
-            expected=expected,
-            remedy="see its attention with `heedful heads` or `heedful record`",
-        )
-    return _open_ours(directory, checkpoint, where, allow_pickle)
+    by_library = open_vision if reads_images(directory) else open_transformers
+    return by_library(directory, where, allow_pickle=allow_pickle)
 
 
 def open_as(
@@ -125,31 +94,35 @@ def open_as(
     device: str = "auto",
     revision: str | None = None,
     allow_pickle: bool = False,
-    remedy: str | None = None,
 ) -> O:
-    """As `open_ours`, for a model of one kind, such as `OpenedGPT`.
-
-    `remedy` is what to do with a model of another kind; default what it is for.
+    """As `open_model`, for a model of heedful of one kind, such as `OpenedGPT`.
 
     Raises:
-        RunError: as `open_ours`.
+        RunError: as `open_model`, or a model of another architecture than heedful's.
         ArgumentError: a model of another kind.
     """
-    opened = open_ours(
-        path_or_name,
-        checkpoint=checkpoint,
-        device=device,
-        revision=revision,
-        allow_pickle=allow_pickle,
-        expected=kind.described,
-    )
+    where = choose_device(device)
+    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
+    architecture = foreign_name(directory)
+    if architecture is not None:
+        raise RunError(
+            f"{path_or_name} holds a model of the architecture {architecture}",
+            expected=kind.described,
+            remedy="see its attention with `heedful heads` or `heedful record`",
+        )
+    opened = _open_ours(directory, checkpoint, where, allow_pickle)
     if not isinstance(opened, kind):
         raise ArgumentError(
             f"{path_or_name} holds a {type(opened.model).__name__}",
             expected=kind.described,
-            remedy=remedy or opened.purpose,
+            remedy=opened.purpose,
         )
     return opened
+
+
+def open_ours(path_or_name: str | Path, **opening: Any) -> OpenedOurs:
+    """As `open_as`, for a model of heedful of any kind."""
+    return open_as(OpenedOurs, path_or_name, **opening)  # type: ignore[type-abstract]
 
 
 def _open_ours(
@@ -160,35 +133,26 @@ def _open_ours(
     tokenizer = load_tokenizer(directory)
     model: Any = load_model(
         directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype
-    )
-    own = MARKS if isinstance(model, Seq2Seq) else 0
-    check_tokenizer(tokenizer, model.config.vocabulary - own, directory)
+    ).to(where)
+    marks = MARKS if isinstance(model, Seq2Seq) else 0
+    check_tokenizer(tokenizer, model.config.vocabulary - marks, directory)
     if isinstance(model, Seq2Seq):
-        return OpenedSeq2Seq(model.to(where), tokenizer, directory)
+        return OpenedSeq2Seq(model, tokenizer, directory)
     if isinstance(model, GPT):
-        return OpenedGPT(model.to(where), tokenizer, directory)
-    return OpenedBert(model.to(where), _framing(tokenizer, directory), directory)
-
-
-def _framing(tokenizer: Tokenizer, directory: Path) -> WordPieceTokenizer | FramedTokenizer:
-    """A tokenizer that frames a text, as a BERT reads it."""
-    if isinstance(tokenizer, WordPieceTokenizer):
-        return tokenizer
+        return OpenedGPT(model, tokenizer, directory)
     if isinstance(tokenizer, BPETokenizer):
-        return FramedTokenizer(tokenizer)
-    raise RunError(
-        f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
-        expected="WordPiece or byte-level BPE",
-        cause="the tokenizer of another model",
-    )
+        tokenizer = FramedTokenizer(tokenizer)
+    if not isinstance(tokenizer, WordPieceTokenizer | FramedTokenizer):
+        raise RunError(
+            f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
+            expected="WordPiece or byte-level BPE",
+            cause="the tokenizer of another model",
+        )
+    return OpenedBert(model, tokenizer, directory)
 
 
 def check_tokenizer(tokenizer: Tokenizer, vocabulary: int, directory: Path) -> None:
-    """Refuse a tokenizer with ids that the model has no row for.
-
-    Raises:
-        RunError: it has more tokens than the `vocabulary` of the model.
-    """
+    """Refuse a tokenizer with more tokens than the model's table has rows; `RunError`."""
     if tokenizer.size > vocabulary:
         raise RunError(
             f"the tokenizer in {directory} has {tokenizer.size:,} tokens",

@@ -1,40 +1,24 @@
-"""What an opened model of heedful does beside: its steps, its tables, and what it is for."""
+"""The models of heedful with their tokenizers: how each reads a text, and what it is for."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
-from heedful.opened.protocol import Opened
-from heedful.ops import Steps
+from heedful.errors import ArgumentError, TextError
+from heedful.models import GPT, Bert, Seq2Seq
+from heedful.models.search import translate
+from heedful.opened.cutting import check_length, check_not_empty, refuse_second, room_beside
+from heedful.opened.protocol import Opened, Pass
+from heedful.text import FramedTokenizer, Inputs, Tokenizer, WordPieceTokenizer
+from heedful.text.framing import Span, in_contexts
 from heedful.text.vectors import WordVectors
 
-SOME = "a model of `heedful train`, a GPT-2, a BERT or a Llama"
-
-
-class Reading(NamedTuple):
-    """The tokens that ask and those that answer, and what each layer does with them."""
-
-    queries: list[str]
-    keys: list[str]
-    layers: Iterator[Steps]
-
-
-class Attention(NamedTuple):
-    """What chosen heads do on a text, and the labels of its tokens.
-
-    heads: (layer, head) to steps of (N, M), float32 on the CPU. queries, keys: N and M labels.
-    """
-
-    heads: dict[tuple[int, int], Steps]
-    queries: list[str]
-    keys: list[str]
+BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown
 
 
 class Positions(NamedTuple):
@@ -52,59 +36,25 @@ class OpenedOurs(Opened):
     """A model of heedful with its tokenizer."""
 
     model: Any
-    described: ClassVar[str] = SOME  # what an error expects where it wants one
+    described: ClassVar[str] = "a model of `heedful train`, a GPT-2, a BERT or a Llama"
     purpose: ClassVar[str]  # what to do with one
-    hides: ClassVar[bool] = False  # whether a mask hides tokens that a query could see
 
     @property
-    def layers(self) -> int:
-        """Its layers of attention: those of `steps`."""
-        return self.model.config.layers
-
-    @property
-    def heads(self) -> int:
-        """The query heads of each layer."""
-        return self.model.config.heads
-
-    @property
-    @abstractmethod
     def positions(self) -> Positions:
         """How it knows where a token stands."""
+        usual = "sinusoidal" if isinstance(self.model, Seq2Seq) else "learned"
+        kind = getattr(self.model.config, "positions", usual)
+        return Positions(kind, self.model.cosines if kind == "rotary" else self.model.positions)
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens that the model reads."""
+        return self.model.config.context_length
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One printable label for each token; a row of the model without a token has its number."""
         size = self.tokenizer.size
         return [self.tokenizer.pieces([id])[0] if id < size else f"#{id}" for id in ids]
-
-    def steps(self, text: str, second: str | None = None, *, cut: bool = False) -> Reading:
-        """How the tokens of a text or a pair see each other; arguments and errors as `read`.
-
-        Each layer's are made when they are asked for, (1, H, N, N).
-        """
-        given = self.read(text, second, cut=cut)
-        names = given.tokens
-        layers = without_gradients(self.model.steps(*given.arguments, **given.keywords))
-        return Reading(names, names, layers)
-
-    @torch.inference_mode()
-    def attention(
-        self,
-        text: str,
-        heads: Collection[tuple[int, int]],
-        second: str | None = None,
-        *,
-        cut: bool = False,
-    ) -> Attention:
-        """The steps of chosen heads, (layer, head) each; a layer's other heads are let go at once.
-
-        Other arguments and errors as `read`.
-        """
-        reading = self.steps(text, second, cut=cut)
-        kept = {}
-        for layer, steps in enumerate(reading.layers):
-            for head in (head for wanted, head in heads if wanted == layer):
-                kept[layer, head] = Steps(*(t[0, head].float().cpu().clone() for t in steps))
-        return Attention(kept, reading.queries, reading.keys)
 
     def vectors(self) -> WordVectors:
         """Its tokens as words, each with its row of the model's table.
@@ -112,28 +62,194 @@ class OpenedOurs(Opened):
         Raises:
             ArgumentError: a model without one table of tokens.
         """
+        if isinstance(self.model, Seq2Seq):  # sources and targets may have a table each
+            raise ArgumentError(
+                f"{self.directory} holds a {type(self.model).__name__}",
+                expected="a GPT or a BERT, which has one table of tokens",
+            )
         names = self.pieces(range(self.tokenizer.size))
         # a model's table may have more rows than its tokenizer has tokens
         return WordVectors(names, self.model.tokens.weight[: len(names)].detach().float().numpy())
 
-
-@torch.no_grad()
-def without_gradients(layers: Iterator[Steps]) -> Iterator[Steps]:
-    """The same, each computed without keeping what its gradients would need."""
-    yield from layers
+    def batch(self, ids: Sequence[int]) -> Tensor:
+        """Numbers of N tokens as a batch of one, (1, N), on the model's device."""
+        return torch.tensor([ids], device=next(self.model.parameters()).device)
 
 
-def refuse_second(second: str | None, model: str) -> None:
-    """Refuse a second text.
+@dataclass(frozen=True)
+class OpenedGPT(OpenedOurs):
+    """A GPT of `heedful train`, a GPT-2 or one of Llama's family: it continues a text."""
 
-    Args:
-        second: none, or the text.
-        model: what reads one alone, such as "a GPT".
+    model: GPT
+    tokenizer: Tokenizer
+    described = "a GPT of `heedful train`, a GPT-2 or a Llama, which continue texts"
+    purpose = "continue a text with `heedful generate`"
 
-    Raises:
-        ArgumentError: there is one.
-    """
-    if second is not None:
-        raise ArgumentError(
-            "a second text", expected="one text", cause=f"{model}; a BERT reads pairs"
-        )
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The text of the token that ends a document, where the tokenizer has one."""
+        end = self.tokenizer.special.get("eos")
+        return () if end is None else (self.tokenizer.decode([end]),)
+
+    def ids(self, text: str) -> Tensor:
+        """The ids of a text of any length, (1, N); `TextError` where it is empty.
+
+        They begin with those that the tokenizer puts before a text, such as that of <s>.
+        """
+        ids = self.tokenizer.encode(text)
+        check_not_empty(len(ids))
+        return self.batch([*self.tokenizer.first, *ids])
+
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """The ids of a text, (1, N); errors as `Opened.read`."""
+        refuse_second(second, "a GPT")
+        ids = self.ids(text)
+        check_length(ids.shape[1], self.context_length, cut)
+        return self._pass(ids[0, : self.context_length].tolist())
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`; each begins with what the tokenizer puts before a text."""
+        first = self.tokenizer.first
+        room = room_beside(len(first), self.context_length, most)
+        return [
+            self._pass([*first, *part]) for part in in_contexts(self.tokenizer.encode(text), room)
+        ]
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`; what stands before a text has none."""
+        N = len(self.read(text, second, cut=cut).tokens)
+        spans = [Span(0, *span) for span in self.tokenizer.spans(text)]
+        return [*[None] * len(self.tokenizer.first), *spans][:N]
+
+    def _pass(self, ids: list[int]) -> Pass:
+        return Pass({"ids": self.batch(ids)}, self.pieces(ids))
+
+
+@dataclass(frozen=True)
+class OpenedBert(OpenedOurs):
+    """A BERT with a tokenizer that frames a text or a pair: it fills gaps."""
+
+    model: Bert
+    tokenizer: WordPieceTokenizer | FramedTokenizer
+    described = "a BERT, which guesses words from both sides"
+    purpose = "fill its gaps with `heedful fill`"
+    reads_pairs = True
+
+    def inputs(self, text: str, second: str | None = None, *, cut: bool = False) -> Inputs:
+        """A text or a pair, framed as the model reads it; errors as `Opened.read`.
+
+        A special token stays where it stands: what is cut are the texts within.
+        """
+        framed = self.tokenizer.inputs(text, second)
+        check_not_empty(len(framed.ids) - len(self.tokenizer.inputs("").ids))
+        if check_length(len(framed.ids), self.context_length, cut):
+            return framed
+        return self.tokenizer.inputs(text, second, most=self.context_length)
+
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """The ids and segments of a text or a pair, (1, N) each; errors as `Opened.read`."""
+        return self._pass(self.inputs(text, second, cut=cut))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`, each framed."""
+        frame = len(self.tokenizer.inputs("").ids)
+        room = room_beside(frame, self.context_length, most)
+        return [self._pass(inputs) for inputs in self.tokenizer.contexts(text, room)]
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`; the frame has none."""
+        N = len(self.inputs(text, second, cut=cut).ids)
+        return self.tokenizer.framed_spans(text, second, most=N)
+
+    def _pass(self, inputs: Inputs) -> Pass:
+        ids, segments = map(self.batch, inputs)
+        return Pass({"ids": ids, "segments": segments}, self.pieces(inputs.ids))
+
+
+@dataclass(frozen=True)
+class OpenedSeq2Seq(OpenedOurs):
+    """An encoder–decoder of `heedful train --pairs`: it reads a source, and writes the target."""
+
+    model: Seq2Seq
+    tokenizer: Tokenizer
+    described = "an encoder–decoder, made by `heedful train --pairs`"
+    purpose = "give it a source with `heedful translate`"
+
+    def source(self, text: str, *, cut: bool = False) -> list[int]:
+        """The ids of a source, without its end, which takes a place too; errors as `Opened.read`.
+
+        White space around it is left out, as it was of the pairs that the model learned.
+        """
+        ids = self.tokenizer.encode(text.strip())
+        check_not_empty(len(ids))
+        check_length(len(ids) + 1, self.context_length, cut)
+        return ids[: self.context_length - 1]
+
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """A source (1, M) and the target that the model finds for it, as it reads it, (1, N)."""
+        refuse_second(second, "an encoder–decoder")
+        return self._pass(self.source(text, cut=cut))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`: each a source, with the target that the model finds for it."""
+        room = room_beside(1, self.context_length, most)
+        ids = self.tokenizer.encode(text.strip())
+        return [self._pass(list(source)) for source in in_contexts(ids, room)]
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`, of the source; its end has none."""
+        refuse_second(second, "an encoder–decoder")
+        before = len(text) - len(text.lstrip())
+        pairs = self.tokenizer.spans(text.strip())[: len(self.source(text, cut=cut))]
+        return [*(Span(0, before + start, before + end) for start, end in pairs), None]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One printable label for each token; those that begin and end have a sign."""
+        marks = {self.model.config.begin: BEGIN, self.model.config.end: END}
+        return [marks.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
+
+    def rows(
+        self, text: str, second: str | None = None, *, target: str | None = None, cut: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """A source (1, M) and what is written of its target so far (1, N), as the model reads them.
+
+        Args:
+            text: the source.
+            second: refused, as by `read`.
+            target: what is written so far, which may be nothing; default what the model itself
+                writes.
+            cut: as `read`.
+
+        Raises:
+            TextError: as `read`, or a target as long as the context.
+        """
+        refuse_second(second, "an encoder–decoder")
+        source, room = self.source(text, cut=cut), self.context_length - 1
+        written = None if target is None else self.tokenizer.encode(target)
+        if written is not None and len(written) > room:
+            raise TextError(
+                f"a target of {len(written):,} tokens",
+                expected=f"at most {room:,}: the model's context, and a begin",
+            )
+        return self._rows(source, written)
+
+    def _pass(self, source: list[int]) -> Pass:
+        rows = self._rows(source, None)
+        tokens, target = (self.pieces(row[0].tolist()) for row in rows)
+        return Pass({"source": rows[0], "target": rows[1]}, tokens, target)
+
+    def _rows(self, source: list[int], target: list[int] | None) -> tuple[Tensor, Tensor]:
+        """Both as the model reads them while it writes: a source's end, a target's begin.
+
+        Without a target it is the likeliest.
+        """
+        config = self.model.config
+        target = translate(self.model, [source])[0][0].ids if target is None else target
+        begun = [config.begin, *target][: self.context_length]
+        return self.batch([*source, config.end]), self.batch(begun)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,18 +22,14 @@ from heedful.text.framing import Span
 class Pass(NamedTuple):
     """What a model is given for one pass over a text or a pair, a batch of one.
 
-    arguments, keywords: tensors on the model's device, ids (1, N) first.
-    tokens: the text of each of the N.
+    inputs: tensors by the names of the model's arguments, on its device.
+    tokens: the text of each of the N tokens; none where the pass itself names them.
+    target: in an encoder–decoder the text of each token that its decoder is given.
     """
 
-    arguments: tuple[Tensor, ...]
-    keywords: dict[str, Tensor]
+    inputs: dict[str, Tensor]
     tokens: list[str]
-
-    def named(self, model: nn.Module) -> dict[str, Tensor]:
-        """All arguments by the names that a model has for them."""
-        bound = inspect.signature(model.forward).bind_partial(*self.arguments)
-        return {**bound.arguments, **self.keywords}
+    target: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,58 +86,40 @@ class Opened(ABC):
         None for one that stands for none, such as [CLS]. Arguments and errors as `read`.
 
         Raises:
-            RunError: a tokenizer that does not tell where its tokens stand.
+            RunError: a tokenizer that does not report where its tokens stand.
         """
 
+    @abstractmethod
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One printable label for each token, as `record(model, tokenizer=opened)` names them."""
-        return self.tokenizer.pieces(ids)
-
-    def target_tokens(self, given: Pass) -> list[str] | None:
-        """In an encoder–decoder the text of each token that its decoder is given; else None."""
-        return None
 
     def run(self, given: Pass) -> Any:
         """The model's output for what `read` made."""
-        return self.model(*given.arguments, **given.keywords)
+        return self.model(**given.inputs)
 
     def record(
-        self,
-        text: str,
-        second: str | None = None,
-        *,
-        cut: bool = False,
-        verify: bool = False,
-        progress: Tell = lambda share: None,
-        **options: Any,
+        self, text: str, second: str | None = None, *, cut: bool = False, **options: Any
     ) -> Recording:
         """One pass over a text or a pair, recorded, each token with its text.
 
         An encoder–decoder first writes what it makes of the text; recorded is one pass over both.
 
         Args:
-            text: one token or more.
-            second: a second text, for a model that reads pairs.
-            cut: of a text that is longer than the model's context, read the beginning, and warn
-                (`CutWarning`).
-            verify: settle what the axes of calls are by probing, as `Recording.verify` does, in
-                some more passes.
-            progress: is told of the share of these that is done, 0 to 1.
-            options: those of `heedful.record`: `axes`, `layers`, `heads`, `values`, `dtype`,
-                `budget`.
+            text, second, cut: as `read`, with its errors.
+            options: `verify` and `progress` of `recorded`, and those of `heedful.record`: `axes`,
+                `layers`, `heads`, `values`, `dtype`, `budget`.
 
         Returns:
             the finished recording, with its `tokens`, and of an encoder–decoder `target_tokens`.
 
         Raises:
-            TextError: a text that is empty, or longer than the context without `cut`.
-            ArgumentError: a second text for a model that reads one, or an option that does not fit.
+            ArgumentError: an option that does not fit.
             RunError: a model in which no attention is seen.
         """
         check_is_text(text)
         with torch.inference_mode():
             given = self.read(text, second, cut=cut)
-        return self.recorded(given, verify=verify, progress=progress, **options)
+        return self.recorded(given, **options)
 
     def recorded(
         self,
@@ -152,24 +129,29 @@ class Opened(ABC):
         progress: Tell = lambda share: None,
         **options: Any,
     ) -> Recording:
-        """One pass over what `read` or `contexts` made; arguments and errors as `record`."""
-        options.setdefault("tokenizer", self)
+        """One pass over what `read` or `contexts` made, recorded; options as `record`.
+
+        Args:
+            given: the inputs and the names of their tokens.
+            verify: settle what the axes of calls are by probing, as `Recording.verify` does, in
+                some more passes.
+            progress: is told of the share of these that is done, 0 to 1.
+            options: those of `heedful.record`.
+        """
+        if self.tokenizer is not None:
+            options.setdefault("tokenizer", self)
         with torch.inference_mode(), record(self.model, **options) as recording:
             self.run(given)
         if verify:
-            recording.verify(self.model, given.named(self.model), progress=progress)
-        self.check_attends(recording)
-        recording.tokens = [given.tokens]
-        target = self.target_tokens(given)
-        if target is not None:
-            recording.target_tokens = [target]
-        return recording
-
-    def check_attends(self, recording: Recording) -> None:
-        """Refuse a recording without a call; `RunError`."""
+            recording.verify(self.model, given.inputs, progress=progress)
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",
                 expected="a model that attends, in a form that a door of the recorder sees",
                 remedy="`heedful record` and `heedful heads` have nothing to show of it",
             )
+        if given.tokens:
+            recording.tokens = [given.tokens]
+        if given.target is not None:
+            recording.target_tokens = [given.target]
+        return recording

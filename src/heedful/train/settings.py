@@ -137,7 +137,7 @@ class TrainSettings(Configuration):
 
 
 # The parts of a BERT, and whether masked words train them; the others would stay as drawn
-TRAINED = {"pooler": False, "masked_words": True, "next_sentence": False}
+TRAINED = {"pooler": False, "masked_words": True}
 CONFIGURATIONS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
 
 

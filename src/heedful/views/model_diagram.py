@@ -90,13 +90,8 @@ def _pooler(diagram: Diagram, model: Any, start: float) -> None:
     diagram.arrows.append(Arrow(((0, turn), (column.x, turn), (column.x, turn + 0.3))))
     column.top += 0.3
     column.box("Pooler", ["of the first token, tanh"], "violet", gap=0, width=1.9)
-    if model.next_sentence is not None:
-        column.box("Next sentence", [f"{width} → 2"], "violet", ("B", width), width=1.9)
-        column.step(("B", 2))
-        column.words("follows, or not")
-    else:
-        column.step(("B", width))
-        column.words("one vector")
+    column.step(("B", width))
+    column.words("one vector")
 
 
 def _seq2seq(diagram: Diagram, model: Any) -> None:

@@ -19,7 +19,7 @@ from heedful.files.belonging import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
-from heedful.models.huggingface.parameter_names import BERT, GPT2, Names
+from heedful.models.huggingface.parameter_names import Names
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.named_parameters import (
     assign,
@@ -33,37 +33,20 @@ from heedful.models.named_parameters import (
 class Architecture(NamedTuple):
     """How one `model_type` of Hugging Face becomes a model of ours, and ours one of theirs.
 
-    Args:
-        classes: those of its classes whose parts ours has.
-        model: makes our model from our configuration.
-        names: what its parameters are called there, by our configuration.
-        format: the module that reads and writes its `config.json`: `lacking`, `read_config`,
-            `write_config` and `unlike`.
-        kind: what the last two are told of a format that several `model_type`s share.
+    classes: those of its classes whose parts ours has. model: makes our model from our
+    configuration. format: the module that knows its `config.json` and the names of its parameters:
+    `lacking`, `read_config`, `names`, `unlike` and `write_config`.
     """
 
     classes: tuple[str, ...]
     model: Callable[[Any], nn.Module]
-    names: Callable[[Any], Names]
     format: Any
-    kind: dict[str, str] = {}  # noqa: RUF012 - it is never written
-
-    def write_config(self, config: Any) -> dict[str, Any]:
-        """The content of `config.json`, from our configuration."""
-        return self.format.write_config(config, **self.kind)
-
-    def unlike(self, config: Any) -> list[str]:
-        """Our settings that it does not have, as `name = value`."""
-        return self.format.unlike(config, **self.kind)
 
 
 ARCHITECTURES = {
-    "gpt2": Architecture(("GPT2LMHeadModel", "GPT2Model"), GPT, lambda config: GPT2, gpt2),
-    "bert": Architecture(tuple(bert.HEADS), Bert, lambda config: BERT, bert),
-} | {
-    kind: Architecture(family.classes, GPT, llama.names, llama, {"kind": kind})
-    for kind, family in llama.FAMILIES.items()
-}
+    "gpt2": Architecture(("GPT2LMHeadModel", "GPT2Model"), GPT, gpt2),
+    "bert": Architecture(tuple(bert.HEADS), Bert, bert),
+} | {kind: Architecture(family.classes, GPT, llama) for kind, family in llama.FAMILIES.items()}
 
 
 def foreign(description: Mapping[str, Any]) -> str | None:
@@ -85,22 +68,13 @@ def foreign(description: Mapping[str, Any]) -> str | None:
 def load_pretrained(
     directory: Path, *, allow_pickle: bool = False, dtype: torch.dtype | None = None
 ) -> nn.Module:
-    """A model of ours with the weights of a checkpoint in Hugging Face format.
+    """A model of ours with the weights of a checkpoint in Hugging Face format, as `load_model`.
 
     The weights are read by memory map, one after another, into memory of their own.
-
-    Args:
-        directory: it holds `config.json` and the weights.
-        allow_pickle: read `.bin` files where there are no safetensors.
-        dtype: the type of the parameters; default that of the checkpoint.
-
-    Raises:
-        RunError: an architecture that is not ours, files missing or damaged, tensors that do not
-            fit (one error lists them all).
     """
     architecture, config, tensors = _described(directory, allow_pickle)
     model = without_parameters(lambda: architecture.model(config))
-    _fill(model, architecture.names(config), tensors, directory, dtype)
+    _fill(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
 
 
@@ -124,46 +98,44 @@ def _described(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, 
 
 def no_model(directory: Path, error: Exception) -> RunError:
     """The error of a `config.json` that cannot be read as a model's."""
-    said = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return RunError(f"{directory / 'config.json'} does not describe a model: {said}")
+    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return RunError(f"{directory / 'config.json'} does not describe a model: {reason}")
 
 
-def is_checkpoint(directory: Path) -> bool:
-    """Whether a directory holds a model in Hugging Face format, and none that heedful wrote.
+def is_ours(description: Any) -> bool:
+    """Whether a `config.json` is heedful's; that of transformers names its class, or its type.
 
-    Raises:
-        RunError: no `config.json`, or one that cannot be read.
+    So is a damaged one, which is refused where it is read.
     """
-    description = read_config(directory)
     if not isinstance(description, Mapping):
-        return False  # a damaged one, which is refused where it is read
-    return not str(description.get("model_type", "heedful-")).startswith("heedful-")
+        return True
+    is_named = "architectures" in description or "model_type" in description
+    return not is_named or str(description.get("model_type")).startswith("heedful-")
 
 
 def foreign_name(directory: Path) -> str | None:
     """As `foreign`, of a directory; None also of one that heedful wrote.
 
-    Raises:
-        RunError: as `is_checkpoint`, or a description of no model.
+    A `RunError` where there is no `config.json`, or one that describes no model.
     """
-    if not is_checkpoint(directory):
-        return None
+    description = read_config(directory)
+    return None if is_ours(description) else _foreign(description, directory)
+
+
+def _foreign(description: Any, directory: Path) -> str | None:
     try:
-        return foreign(read_json(directory / "config.json"))
+        return foreign(description)
     except (TypeError, ValueError, KeyError) as error:
         raise no_model(directory, error) from error
 
 
 def _architecture(description: Any, directory: Path) -> Architecture:
     described = description if isinstance(description, Mapping) else {}
-    try:
-        found = foreign(described)
-    except (TypeError, ValueError, KeyError) as error:
-        raise no_model(directory, error) from error
-    if found is not None:
+    name = _foreign(described, directory)
+    if name is not None:
         ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)
         raise RunError(
-            f"{directory} holds a model of the architecture {found}",
+            f"{directory} holds a model of the architecture {name}",
             expected=f"one of ours: {ours}",
             remedy="open it with `transformers`, and see its attention with heedful.record(model), "
             "or with `heedful heads` and `heedful record`",

@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.files import make_directory, save_tensors, write_json
-from heedful.models.huggingface.checkpoints import ARCHITECTURES, Architecture
+from heedful.models.huggingface.checkpoints import ARCHITECTURES
 from heedful.models.huggingface.tensor_files import SAFE
 from heedful.models.named_parameters import parameters_of
 
@@ -24,9 +24,10 @@ def export_model(model: nn.Module, directory: Path) -> None:
         ArgumentError: as `equal_of`.
         SaveError: the files cannot be written.
     """
-    architecture = equal_of(model)
+    kind = equal_of(model)
+    format = ARCHITECTURES[kind].format
     make_directory(directory)
-    names = architecture.names(model.config)
+    names = format.names(model.config)
     tensors = {
         name: tensor
         for ours, parameter in parameters_of(model).items()
@@ -34,18 +35,18 @@ def export_model(model: nn.Module, directory: Path) -> None:
     }
     save_tensors(directory / SAFE, tensors, {})
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    description = {**architecture.write_config(model.config), "dtype": dtype}
+    description = {**format.write_config(model.config, kind), "dtype": dtype}
     write_json(directory / "config.json", description)
 
 
-def equal_of(model: nn.Module) -> Architecture:
-    """The architecture of transformers that computes the same as a model of ours.
+def equal_of(model: nn.Module) -> str:
+    """The `model_type` of transformers that computes the same as a model of ours.
 
     Raises:
         ArgumentError: there is none; all settings that do not fit the nearest one are named.
     """
     unlike = {
-        kind: known.unlike(model.config)
+        kind: known.format.unlike(model.config, kind)
         for kind, known in ARCHITECTURES.items()
         if known.model is type(model)
     }
@@ -62,4 +63,4 @@ def equal_of(model: nn.Module) -> Architecture:
             expected=f"the settings of an architecture of transformers; nearest is {nearest}",
             remedy="open it with heedful.load_model, or train one with --preset quick or gpt2",
         )
-    return ARCHITECTURES[nearest]
+    return nearest

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from heedful.models.gpt import GPTConfig
+from heedful.models.huggingface.parameter_names import GPT2, Names
 
 ACTIVATION_OF = {
     "gelu_new": "gelu_tanh",
@@ -34,44 +35,54 @@ ALWAYS: dict[str, Any] = {
 }
 
 
+# Our settings that are theirs by another name.
+SAME = {
+    "vocabulary": "vocab_size",
+    "context_length": "n_positions",
+    "width": "n_embd",
+    "layers": "n_layer",
+    "heads": "n_head",
+    "norm_epsilon": "layer_norm_epsilon",
+    "dropout": "resid_pdrop",  # ours is the same for residuals and for weights
+    "embedding_dropout": "embd_pdrop",
+}
+
+
 def lacking(description: Mapping[str, Any]) -> list[str]:
     """What a `config.json` asks for that our GPT does not have, as `name = value`."""
-    asked = FIXED | {name: description[name] for name in FIXED if name in description}
-    wrong = [f"{name} = {asked[name]!r}" for name, value in FIXED.items() if asked[name] != value]
-    activation = description.get("activation_function", "gelu_new")
-    return (
-        wrong if activation in ACTIVATION_OF else [*wrong, f"activation_function = {activation!r}"]
-    )
+    return differing(description, FIXED, "activation_function")
 
 
-def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTConfig:
+def differing(
+    description: Mapping[str, Any], fixed: Mapping[str, Any], activation: str
+) -> list[str]:
+    """Settings that have another value than the `fixed` one, and an activation that ours lacks."""
+    wrong = [name for name, value in fixed.items() if description.get(name, value) != value]
+    if description.get(activation, "gelu") not in ACTIVATION_OF:
+        wrong.append(activation)
+    return [f"{name} = {description[name]!r}" for name in wrong]
+
+
+def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
     """Our configuration from a `config.json` that is `lacking` nothing.
 
-    What it leaves out has GPT-2's own value.
-
-    Dropout is read from `resid_pdrop`: ours is the same for residuals and attention weights.
-
-    Args:
-        description: the content of `config.json`.
-        names: the checkpoint's tensors; one without an output layer shares the token table.
+    Without an output layer among the names of its tensors it shares the token table.
     """
     return GPTConfig(
-        vocabulary=description.get("vocab_size", 50257),
-        context_length=description.get("n_positions", 1024),
-        width=description.get("n_embd", 768),
-        layers=description.get("n_layer", 12),
-        heads=description.get("n_head", 12),
         hidden=description.get("n_inner"),
         activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
-        norm_epsilon=description.get("layer_norm_epsilon", 1e-5),
-        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in names,
-        dropout=description.get("resid_pdrop", 0.1),
-        embedding_dropout=description.get("embd_pdrop", 0.1),
+        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in tensors,
+        **{ours: description[theirs] for ours, theirs in SAME.items()},
         **ALWAYS,
     )
 
 
-def unlike(config: GPTConfig) -> list[str]:
+def names(config: GPTConfig) -> Names:
+    """What the parameters of a model of this configuration are called."""
+    return GPT2
+
+
+def unlike(config: GPTConfig, kind: str) -> list[str]:
     """The settings that no GPT-2 has, as `name = value`; an empty list where it is one."""
     wrong = [
         f"{name} = {getattr(config, name)!r}"
@@ -89,24 +100,17 @@ def unlike(config: GPTConfig) -> list[str]:
     return wrong
 
 
-def write_config(config: GPTConfig) -> dict[str, Any]:
+def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     """The content of a `config.json` for a configuration that is `unlike` in nothing."""
     activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
     return {
         "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "vocab_size": config.vocabulary,
-        "n_positions": config.context_length,
-        "n_embd": config.width,
-        "n_layer": config.layers,
-        "n_head": config.heads,
+        "model_type": kind,
+        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
         "n_inner": config.hidden,
         "activation_function": activation,
-        "layer_norm_epsilon": config.norm_epsilon,
         "tie_word_embeddings": config.tied,
-        "resid_pdrop": config.dropout,
         "attn_pdrop": config.dropout,
-        "embd_pdrop": config.embedding_dropout,
         "bos_token_id": None,
         "eos_token_id": None,
     }

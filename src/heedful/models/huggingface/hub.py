@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import description
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DESCRIPTIONS = (
@@ -40,11 +39,21 @@ def model_directory(
     """
     path = Path(path_or_name)
     if path.is_dir():
-        _check_no_revision(path, revision)
+        if revision is not None:
+            raise ArgumentError(
+                f"revision {revision!r} of the directory {str(path)!r}",
+                expected="it with a hub name only",
+                cause="a directory of the same name as a model on the hub",
+                remedy="leave the revision out, or start in another directory",
+            )
         return path
     name = path.as_posix()
     if path.is_file():
-        raise _file(path)
+        raise RunError(
+            f"{path} is a file",
+            expected=EXPECTED,
+            remedy="give the directory that it is in; heedful.load opens a recording",
+        )
     if path.exists() or not NAME.fullmatch(name):
         raise RunError(
             f"no directory {str(path_or_name)!r}",
@@ -57,31 +66,6 @@ def model_directory(
     return directory
 
 
-def _file(path: Path) -> RunError:
-    """The error for a file where a model's directory is meant."""
-    with path.open("rb") as file:
-        is_tensors = file.read(9)[8:] == b"{"
-    if is_tensors and (description(path) or {}).get("format") == "recording":
-        return RunError(
-            f"{path} is a recording",
-            expected="a model: " + EXPECTED,
-            remedy="heedful.load opens it, and `heedful heads` lists its heads",
-        )
-    return RunError(
-        f"{path} is a file", expected=EXPECTED, remedy="give the directory that it is in"
-    )
-
-
-def _check_no_revision(path: Path, revision: str | None) -> None:
-    if revision is not None:
-        raise ArgumentError(
-            f"revision {revision!r} of the directory {str(path)!r}",
-            expected="it with a hub name only",
-            cause="a directory of the same name as a model on the hub",
-            remedy="leave the revision out, or start in another directory",
-        )
-
-
 def _weights(name: str) -> tuple[str, ...]:
     """The file of this name, and its shards with their index."""
     stem, _, suffix = name.partition(".")
@@ -89,17 +73,16 @@ def _weights(name: str) -> tuple[str, ...]:
 
 
 def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    from huggingface_hub import constants
-
-    place = Path(constants.HF_HUB_CACHE, "models--" + name.replace("/", "--"))
-    if constants.HF_HUB_OFFLINE and not place.exists():
-        raise _out_of_reach(name, constants.HF_HUB_CACHE)  # the rest takes a while to import
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import constants, errors, snapshot_download
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except errors.LocalEntryNotFoundError as error:  # before the others: it is one of them
-        raise _out_of_reach(name, constants.HF_HUB_CACHE) from error
+        raise RunError(
+            f"no directory {name!r} here, and no network to fetch a model of this name from the "
+            f"hub; looked in the cache {constants.HF_HUB_CACHE}",
+            remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
+        ) from error
     except errors.HfHubHTTPError as error:
         raise RunError(
             f"no directory {name!r} here, and the hub has no such model to give"
@@ -110,11 +93,3 @@ def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path
         ) from error
     except (errors.HFValidationError, OSError) as error:
         raise RunError(f"cannot fetch {name!r} from the hub: {error}") from error
-
-
-def _out_of_reach(name: str, cache: str) -> RunError:
-    return RunError(
-        f"no directory {name!r} here, and no network to fetch a model of this name from the "
-        f"hub; looked in the cache {cache}",
-        remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
-    )

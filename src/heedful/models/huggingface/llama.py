@@ -31,20 +31,28 @@ ALWAYS: dict[str, Any] = {
 }
 
 
-class Family(NamedTuple):
-    """What tells one of them from the others.
+# Our settings that are theirs by another name
+SAME = {
+    "vocabulary": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "hidden": "intermediate_size",
+    "norm_epsilon": "rms_norm_eps",
+}
 
-    Args:
-        kind: its `model_type`, in its own letters.
-        fixed: our settings that are the same in all its models.
-        defaults: their settings where a `config.json` leaves them out.
-        windows: how it says which layers have a window: "never", "always" (where there is one),
-            or "asked" (by `use_sliding_window`).
+
+class Family(NamedTuple):
+    """What distinguishes one of them.
+
+    kind: its `model_type`, in its own letters. fixed: our settings that are the same in all its
+    models. windows: which layers have one: "never", "always" (where its size is given), or "asked"
+    (by `use_sliding_window`).
     """
 
     kind: str
     fixed: dict[str, Any]
-    defaults: dict[str, Any]
     windows: str = "never"
 
     @property
@@ -53,131 +61,95 @@ class Family(NamedTuple):
         return f"{self.kind}ForCausalLM", f"{self.kind}Model"
 
 
-COMMON = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-}
-QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "sliding_window": 4096,
-        "max_window_layers": 28, "num_key_value_heads": 32}  # fmt: skip
+UNBIASED = {"qk_norm": False, "bias": False, "attention_bias": False}
 FAMILIES = {
-    "llama": Family(
-        "Llama",
-        {"qk_norm": False},
-        {"vocab_size": 32000, "intermediate_size": 11008, "max_position_embeddings": 2048},
-    ),
-    "mistral": Family(
-        "Mistral",
-        {"qk_norm": False, "bias": False, "attention_bias": False},
-        {"vocab_size": 32000, "intermediate_size": 14336, "max_position_embeddings": 131072,
-         "num_key_value_heads": 8, "sliding_window": 4096},
-        windows="always",
-    ),
-    "qwen2": Family(
-        "Qwen2", {"qk_norm": False, "bias": False, "attention_bias": True}, QWEN, windows="asked"
-    ),
-    "qwen3": Family("Qwen3", {"qk_norm": True}, QWEN | {"head_dim": 128}, windows="asked"),
-}  # fmt: skip
+    "llama": Family("Llama", {"qk_norm": False}),
+    "mistral": Family("Mistral", UNBIASED, "always"),
+    "qwen2": Family("Qwen2", UNBIASED | {"attention_bias": True}, "asked"),
+    "qwen3": Family("Qwen3", {"qk_norm": True}, "asked"),
+}
 
 
-class Read:
-    """A `config.json` of the family, with what it leaves out.
+def _rotary(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of rotary positions, which have another name since transformers 5."""
+    rotary = description.get("rope_scaling") or description.get("rope_parameters") or {}
+    if not isinstance(rotary, Mapping):
+        raise TypeError(f"rotary settings {rotary!r}")
+    return rotary
 
-    Args:
-        description: its content.
-    """
 
-    def __init__(self, description: Mapping[str, Any]) -> None:
-        self.family = FAMILIES[str(description["model_type"])]
-        self.of: dict[str, Any] = COMMON | self.family.defaults | dict(description)
-        rotary: Any = self.of.get("rope_scaling") or self.of.get("rope_parameters") or {}
-        if not isinstance(rotary, Mapping):
-            raise TypeError(f"rotary settings {rotary!r}")
-        self.rotary = rotary
+def _rope_type(rotary: Mapping[str, Any]) -> str:
+    """How its frequencies are made; before transformers 4.43 the name was `type`."""
+    return str(rotary.get("rope_type", rotary.get("type", "default")))
 
-    @property
-    def rope_type(self) -> str:
-        """How its rotary frequencies are made; before transformers 4.43 the name was `type`."""
-        return str(self.rotary.get("rope_type", self.rotary.get("type", "default")))
 
-    @property
-    def windows(self) -> list[int | None]:
-        """The window of each layer."""
-        of, size = self.of, self.of.get("sliding_window")
-        layers = range(of["num_hidden_layers"])
-        if self.family.windows == "always":
-            return [size for _ in layers]
-        if self.family.windows == "never" or not of.get("use_sliding_window"):
-            return [None for _ in layers]
-        kinds = of.get("layer_types") or [
-            "sliding_attention" if i >= of["max_window_layers"] else "full_attention"
-            for i in layers
-        ]
-        return [size if kind == "sliding_attention" else None for kind in kinds]
+def _windows(description: Mapping[str, Any]) -> set[int | None]:
+    """The windows that its layers have."""
+    # the only setting whose default changes numbers in silence
+    size, windows = description.get("sliding_window", 4096), _family(description).windows
+    if windows == "never" or (windows == "asked" and not description.get("use_sliding_window")):
+        return {None}
+    if windows == "always":
+        return {size}
+    kinds = description.get("layer_types")
+    if kinds:
+        return {size if kind == "sliding_attention" else None for kind in kinds}
+    first, layers = description["max_window_layers"], description["num_hidden_layers"]
+    return {size if i >= first else None for i in range(layers)}
 
-    @property
-    def biases(self) -> dict[str, Any]:
-        """Ours from theirs."""
-        attention = bool(self.of.get("attention_bias"))
-        of_feed = bool(self.of.get("mlp_bias")) and self.family.kind == "Llama"
-        biases = {"attention_bias": attention, "bias": attention} | {
-            name: value for name, value in self.family.fixed.items() if name != "qk_norm"
-        }
-        return biases if of_feed == biases["bias"] else biases | {"feed_bias": of_feed}
+
+def _biases(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Ours from theirs."""
+    family, attention = _family(description), bool(description.get("attention_bias"))
+    of_feed = family.kind == "Llama" and bool(description.get("mlp_bias"))
+    biases = {"attention_bias": attention, "bias": attention} | family.fixed
+    return biases if of_feed == biases["bias"] else biases | {"feed_bias": of_feed}
+
+
+def _family(description: Mapping[str, Any]) -> Family:
+    return FAMILIES[str(description["model_type"])]
 
 
 def lacking(description: Mapping[str, Any]) -> list[str]:
     """What a `config.json` asks for that our GPT does not have, as `name = value`."""
-    read = Read(description)
-    of, wrong = read.of, []
-    if of["hidden_act"] not in ACTIVATION_OF:
-        wrong.append(f"hidden_act = {of['hidden_act']!r}")
-    if any(isinstance(value, Mapping) for value in read.rotary.values()):
+    rotary, wrong = _rotary(description), []
+    activation = description.get("hidden_act", "silu")
+    if activation not in ACTIVATION_OF:
+        wrong.append(f"hidden_act = {activation!r}")
+    if any(isinstance(value, Mapping) for value in rotary.values()):
         return [*wrong, "rotary positions that differ between layers"]
-    if read.rope_type not in ("default", "linear", "llama3"):
-        wrong.append(f"rope_type = {read.rope_type!r}")
-    turned = read.rotary.get("partial_rotary_factor", of.get("partial_rotary_factor"))
+    if _rope_type(rotary) not in ("default", "linear", "llama3"):
+        wrong.append(f"rope_type = {_rope_type(rotary)!r}")
+    turned = rotary.get("partial_rotary_factor", description.get("partial_rotary_factor"))
     if turned not in (None, 1, 1.0):
         wrong.append(f"partial_rotary_factor = {turned}")
-    if len(set(read.windows)) > 1:
+    if len(_windows(description)) > 1:
         wrong.append("a window in some of its layers only")
     return wrong
 
 
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
-    """Our configuration from a `config.json` that is `lacking` nothing.
+    """Our configuration from a `config.json` that is `lacking` nothing, and the tensors.
 
-    Args:
-        description: its content; what it leaves out has the family's own value.
-        tensors: the checkpoint's; one without an output layer shares the token table.
+    Without an output layer among them it shares the token table.
     """
-    read = Read(description)
-    of = read.of
+    of, rotary = description, _rotary(description)
     activation = ACTIVATION_OF[of["hidden_act"]]
     if activation == "reglu" and _gate_is_copied(tensors):
         activation = "relu2"
+    [window] = _windows(of)
     return GPTConfig(
-        vocabulary=of["vocab_size"],
-        context_length=of["max_position_embeddings"],
-        width=of["hidden_size"],
-        layers=of["num_hidden_layers"],
-        heads=of["num_attention_heads"],
+        **{ours: of[theirs] for ours, theirs in SAME.items()},
         kv_heads=of.get("num_key_value_heads"),
         head_width=_head_width(of),
-        window=next(iter(read.windows), None),
-        hidden=of["intermediate_size"],
+        window=window,
         activation=activation,
-        norm_epsilon=of["rms_norm_eps"],
-        qk_norm=read.family.fixed["qk_norm"],
         tied=bool(of.get("tie_word_embeddings")) or "lm_head.weight" not in tensors,
         dropout=of.get("attention_dropout") or 0.0,
-        rotary_base=read.rotary.get("rope_theta") or of.get("rope_theta") or 10_000.0,
-        rotary_scaling=_scaling(read),
+        rotary_base=rotary.get("rope_theta") or of.get("rope_theta") or 10_000.0,
+        rotary_scaling=_scaling(of, rotary),
         **ALWAYS,
-        **read.biases,
+        **_biases(of),
     )
 
 
@@ -211,16 +183,11 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     return {
         "architectures": [family.classes[0]],
         "model_type": kind,
-        "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.context_length,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
+        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
+        "intermediate_size": config.hidden or 4 * config.width,
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.width_of_heads,
-        "intermediate_size": config.hidden or 4 * config.width,
         "hidden_act": GATE_OF[config.activation],
-        "rms_norm_eps": config.norm_epsilon,
         "rope_parameters": rotary,
         "rope_theta": config.rotary_base,  # for transformers before 5, as is the next
         **({"rope_scaling": rotary} if config.rotary_scaling else {}),
@@ -235,10 +202,8 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
 
 def _head_width(of: Mapping[str, Any]) -> int | None:
     """None where it is the width by the number of heads."""
-    found = of.get("head_dim")
-    return (
-        None if found is None or found * of["num_attention_heads"] == of["hidden_size"] else found
-    )
+    width = of.get("head_dim")
+    return None if width and width * of["num_attention_heads"] == of["hidden_size"] else width
 
 
 def _gate_is_copied(tensors: Mapping[str, Tensor]) -> bool:
@@ -249,14 +214,13 @@ def _gate_is_copied(tensors: Mapping[str, Tensor]) -> bool:
     )
 
 
-def _scaling(read: Read) -> RotaryScaling | None:
-    rotary = read.rotary
-    if read.rope_type == "default":
+def _scaling(of: Mapping[str, Any], rotary: Mapping[str, Any]) -> RotaryScaling | None:
+    if _rope_type(rotary) == "default":
         return None
-    if read.rope_type == "linear":
+    if _rope_type(rotary) == "linear":
         return RotaryScaling(kind="linear", factor=rotary["factor"])
-    original = read.of.get("original_max_position_embeddings") or rotary.get(
-        "original_max_position_embeddings", read.of["max_position_embeddings"]
+    original = of.get("original_max_position_embeddings") or rotary.get(
+        "original_max_position_embeddings", of["max_position_embeddings"]
     )
     return RotaryScaling(
         kind="llama3",
@@ -270,11 +234,10 @@ def _scaling(read: Read) -> RotaryScaling | None:
 def _written(scaling: RotaryScaling | None) -> dict[str, Any]:
     if scaling is None:
         return {"rope_type": "default"}
+    written = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind == "linear":
-        return {"rope_type": "linear", "factor": scaling.factor}
-    return {
-        "rope_type": "llama3",
-        "factor": scaling.factor,
+        return written
+    return written | {
         "original_max_position_embeddings": scaling.original_context,
         "low_freq_factor": scaling.low_frequency,
         "high_freq_factor": scaling.high_frequency,

@@ -34,7 +34,7 @@ class Theirs:
 
     def ours(self, tensors: Iterable[Tensor]) -> Tensor:
         """Our parameter from their tensors, in the order of `names`; a view where it can be."""
-        turned = [tensor.T if self.transposed else tensor for tensor in tensors]
+        turned = [tensor.t() if self.transposed else tensor for tensor in tensors]
         return turned[0] if len(turned) == 1 or self.copies else torch.cat(turned)
 
     def theirs(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -45,7 +45,7 @@ class Theirs:
             parts = list(parameter.split(self.rows))
         else:
             parts = list(parameter.chunk(len(self.names)))
-        turned = (part.T if self.transposed else part for part in parts)
+        turned = (part.t() if self.transposed else part for part in parts)
         return dict(zip(self.names, turned, strict=True))
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -55,14 +55,9 @@ class Theirs:
         }
 
 
-def same(*names: str) -> Theirs:
-    """The same tensor under another name, or the rows of several."""
-    return Theirs(names)
-
-
-def transposed(*names: str) -> Theirs:
-    """As `same`, each with rows and columns exchanged."""
-    return Theirs(names, transposed=True)
+def same(name: str) -> Theirs:
+    """The same tensor under another name."""
+    return Theirs((name,))
 
 
 @dataclass(frozen=True)
@@ -112,36 +107,32 @@ class Names:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
 
-def _both(ours: str, theirs: str) -> dict[str, Theirs]:
-    """Weight and bias of a layer that is the same in both."""
-    return {f"{ours}.{part}": same(f"{theirs}.{part}") for part in ("weight", "bias")}
+def _layer(ours: str, *theirs: str, **how: Any) -> dict[str, Theirs]:
+    """Weight and bias of a layer, which is one of theirs or several, as `Theirs`."""
+    return {
+        f"{ours}.{part}": Theirs(tuple(f"{name}.{part}" for name in theirs), **how)
+        for part in ("weight", "bias")
+    }
 
 
-def _conv1d(ours: str, theirs: str) -> dict[str, Theirs]:
-    """Weight and bias of a linear layer that they keep as `Conv1D`."""
-    weight, bias = f"{theirs}.weight", f"{theirs}.bias"
-    return {f"{ours}.weight": transposed(weight), f"{ours}.bias": same(bias)}
-
-
+_GPT2_LAYER = "transformer.h.N"
 GPT2 = Names(
     prefix="transformer.",
     table={
         "tokens.weight": same("transformer.wte.weight"),
         "positions": same("transformer.wpe.weight"),
-        **_both("blocks.N.attend_norm", "transformer.h.N.ln_1"),
-        **_conv1d("blocks.N.attend.projection", "transformer.h.N.attn.c_attn"),
-        **_conv1d("blocks.N.attend.output", "transformer.h.N.attn.c_proj"),
-        **_both("blocks.N.feed_norm", "transformer.h.N.ln_2"),
-        **_conv1d("blocks.N.feed.enter", "transformer.h.N.mlp.c_fc"),
-        **_conv1d("blocks.N.feed.output", "transformer.h.N.mlp.c_proj"),
-        **_both("norm", "transformer.ln_f"),
+        **_layer("blocks.N.attend_norm", f"{_GPT2_LAYER}.ln_1"),
+        **_layer("blocks.N.attend.projection", f"{_GPT2_LAYER}.attn.c_attn", transposed=True),
+        **_layer("blocks.N.attend.output", f"{_GPT2_LAYER}.attn.c_proj", transposed=True),
+        **_layer("blocks.N.feed_norm", f"{_GPT2_LAYER}.ln_2"),
+        **_layer("blocks.N.feed.enter", f"{_GPT2_LAYER}.mlp.c_fc", transposed=True),
+        **_layer("blocks.N.feed.output", f"{_GPT2_LAYER}.mlp.c_proj", transposed=True),
+        **_layer("norm", "transformer.ln_f"),
         "head.weight": same("lm_head.weight"),
     },
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # masks, kept as buffers
     shared={"lm_head.weight": "transformer.wte.weight"},
 )
-
-_LLAMA_LAYER = "model.layers.N"
 
 
 def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
@@ -151,20 +142,22 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
         queries, keys: rows of the projection to queries, and of those to keys and to values.
         copied_gate: gate and up-projection are equal, and one matrix of ours.
     """
-    projected = (queries, keys, keys)
+    layer, attention = "model.layers.N", "model.layers.N.self_attn"
+    projections = [f"{attention}.{name}_proj" for name in "qkv"]
+    gates = [f"{layer}.mlp.{name}_proj" for name in ("gate", "up")]
     return Names(
         prefix="model.",
         table={
             "tokens.weight": same("model.embed_tokens.weight"),
-            "blocks.N.attend_norm.weight": same(f"{_LLAMA_LAYER}.input_layernorm.weight"),
-            "blocks.N.feed_norm.weight": same(f"{_LLAMA_LAYER}.post_attention_layernorm.weight"),
-            "blocks.N.attend.query_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.q_norm.weight"),
-            "blocks.N.attend.key_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.k_norm.weight"),
-            **_of_llama("attend.projection", *_PROJECTIONS, rows=projected),
-            **_of_llama("attend.output", "self_attn.o_proj"),
-            **_of_llama("feed.enter", "mlp.gate_proj", "mlp.up_proj", copies=copied_gate),
-            **_of_llama("feed.output", "mlp.down_proj"),
-            "norm.weight": same("model.norm.weight"),
+            **_layer("blocks.N.attend_norm", f"{layer}.input_layernorm"),
+            **_layer("blocks.N.feed_norm", f"{layer}.post_attention_layernorm"),
+            **_layer("blocks.N.attend.query_norm", f"{attention}.q_norm"),
+            **_layer("blocks.N.attend.key_norm", f"{attention}.k_norm"),
+            **_layer("blocks.N.attend.projection", *projections, rows=(queries, keys, keys)),
+            **_layer("blocks.N.attend.output", f"{attention}.o_proj"),
+            **_layer("blocks.N.feed.enter", *gates, copies=copied_gate),
+            **_layer("blocks.N.feed.output", f"{layer}.mlp.down_proj"),
+            **_layer("norm", "model.norm"),
             "head.weight": same("lm_head.weight"),
         },
         # frequencies, which older versions kept
@@ -173,48 +166,28 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
     )
 
 
-_PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-
-
-def _of_llama(ours: str, *theirs: str, **how: Any) -> dict[str, Theirs]:
-    """Weight and bias of a layer of a block."""
-    return {
-        f"blocks.N.{ours}.{part}": Theirs(
-            tuple(f"{_LLAMA_LAYER}.{name}.{part}" for name in theirs), **how
-        )
-        for part in ("weight", "bias")
-    }
-
-
 _BERT_LAYER = "bert.encoder.layer.N"
+_BERT_HEADS = [f"{_BERT_LAYER}.attention.self.{name}" for name in ("query", "key", "value")]
 BERT = Names(
     prefix="bert.",
     table={
         "tokens.weight": same("bert.embeddings.word_embeddings.weight"),
         "positions": same("bert.embeddings.position_embeddings.weight"),
         "segments.weight": same("bert.embeddings.token_type_embeddings.weight"),
-        **_both("norm", "bert.embeddings.LayerNorm"),
-        **{
-            f"blocks.N.attend.projection.{part}": same(
-                *(
-                    f"{_BERT_LAYER}.attention.self.{name}.{part}"
-                    for name in ("query", "key", "value")
-                )
-            )
-            for part in ("weight", "bias")
-        },
-        **_both("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
-        **_both("blocks.N.attend_norm", f"{_BERT_LAYER}.attention.output.LayerNorm"),
-        **_both("blocks.N.feed.enter", f"{_BERT_LAYER}.intermediate.dense"),
-        **_both("blocks.N.feed.output", f"{_BERT_LAYER}.output.dense"),
-        **_both("blocks.N.feed_norm", f"{_BERT_LAYER}.output.LayerNorm"),
-        **_both("pooler", "bert.pooler.dense"),
-        **_both("head.transform", "cls.predictions.transform.dense"),
-        **_both("head.norm", "cls.predictions.transform.LayerNorm"),
+        **_layer("norm", "bert.embeddings.LayerNorm"),
+        **_layer("blocks.N.attend.projection", *_BERT_HEADS),
+        **_layer("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
+        **_layer("blocks.N.attend_norm", f"{_BERT_LAYER}.attention.output.LayerNorm"),
+        **_layer("blocks.N.feed.enter", f"{_BERT_LAYER}.intermediate.dense"),
+        **_layer("blocks.N.feed.output", f"{_BERT_LAYER}.output.dense"),
+        **_layer("blocks.N.feed_norm", f"{_BERT_LAYER}.output.LayerNorm"),
+        **_layer("pooler", "bert.pooler.dense"),
+        **_layer("head.transform", "cls.predictions.transform.dense"),
+        **_layer("head.norm", "cls.predictions.transform.LayerNorm"),
         "head.output.bias": same("cls.predictions.bias"),
-        **_both("next_sentence", "cls.seq_relationship"),
     },
-    ignored=(r"(bert\.)?embeddings\.position_ids",),  # 0, 1, 2, … kept as a buffer
+    # 0, 1, 2, … kept as a buffer; and the head that only pre-training used
+    ignored=(r"(bert\.)?embeddings\.position_ids", r"cls\.seq_relationship\..*"),
     shared={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",

@@ -18,15 +18,9 @@ from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
 def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """Every tensor by name, memory-mapped.
+    """Every tensor by name, memory-mapped: of safetensors, else of `.bin` files where allowed.
 
-    Args:
-        directory: it holds `model.safetensors`, or shards with their index; where it does not,
-            `pytorch_model.bin` likewise.
-        allow_pickle: read `.bin` files, which are pickled: only tensors and plain containers.
-
-    Raises:
-        RunError: no weights, a shard missing or damaged, or pickled ones that were not allowed.
+    These are pickled, and only tensors and plain containers of them are read.
     """
     if (tensors := _whole_or_shards(directory, SAFE, _safetensors)) is not None:
         return tensors
@@ -77,14 +71,8 @@ def _shard_of(index: Path) -> dict[str, str]:
     """Name of a tensor → name of the file beside the index that holds it."""
     content = read_json(index)
     shard_of = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shard_of, dict) or any(
-        not isinstance(shard, str) or Path(shard).name != shard for shard in shard_of.values()
-    ):
-        raise RunError(
-            f"{index} is no index of shards",
-            expected='"weight_map", from names of tensors to names of files beside it',
-            cause="a damaged file",
-        )
+    if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
+        raise damaged(index, ValueError("no weight_map to files beside it"), "fetch it again")
     return shard_of
 
 

@@ -74,7 +74,7 @@ class _OfGPT(Continued):
         self.model, self._opened = opened.model, opened
         tokenizer = opened.tokenizer
         if prompt:
-            self.ids = opened.read(prompt).arguments[0][0].tolist()
+            self.ids = opened.read(prompt).inputs["ids"][0].tolist()
         else:
             self.ids = beginning(tokenizer)
         end = tokenizer.special.get("eos")
@@ -136,7 +136,7 @@ class _OfTransformers(Continued):
         self._length = 0
 
     def logits(self, ids: Tensor) -> Tensor:
-        with self._opened.telling():
+        with self._opened.reporting():
             found = self._writer(
                 ids[:, self._length :],
                 past_key_values=self._cache,
@@ -164,7 +164,7 @@ class _OfTransformers(Continued):
 def _begun(opened: OpenedTransformers, prompt: str) -> list[int]:
     """The ids of a prompt; of none, that of the token that begins or ends a text."""
     if prompt:
-        return opened.read(prompt).keywords["input_ids"][0].tolist()
+        return opened.read(prompt).inputs["input_ids"][0].tolist()
     tokenizer = opened.tokenizer
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
