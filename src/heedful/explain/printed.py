@@ -6,10 +6,9 @@ import dataclasses
 
 import torch
 
-from heedful.explain.attending import Causes, attend
+from heedful.explain.attending import attend
 from heedful.explain.pieces import placed
 from heedful.explain.stages import Explanation, Section, held
-from heedful.layers import Heads
 from heedful.ops.positions import sinusoidal
 
 TOKENS = (
@@ -37,16 +36,14 @@ def document_004() -> Explanation:
         "Document 004 prints these of one head, already divided by √16 = 4. They are the first "
         "three columns of its first three rows.", "tokens", columns="tokens",
     )  # fmt: skip
-    causes = Causes(Heads(*(part[None] for part in (scores, unit, unit))), causal=True, scale=1.0)
     vectors = held("value", unit, "", "", "tokens")
-    _, masked, weights, _ = attend(causes, [printed, vectors, vectors])
+    _, masked, weights, _ = attend(printed, vectors, vectors, causal=True, scale=1.0)
     masked = dataclasses.replace(masked, sources=(printed,))
     weights = dataclasses.replace(weights, sources=(masked,))
     where = placed(sinusoidal(len(TOKENS), WIDTH).double(), "tokens")
     return Explanation(
         title="document 004: its printed numbers (Zhang, LLM: From Zero to Hero)",
         tokens=TOKENS,
-        memory=(),
         sections=(
             Section("Step 3: positions", (where,)),
             Section("Steps 4.3 to 4.6: from scores to weights", (printed, masked, weights)),

@@ -176,9 +176,9 @@ class Explanation:
 
     title: str
     tokens: tuple[str, ...]
-    memory: tuple[str, ...]
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
+    memory: tuple[str, ...] = ()
     heads: int = 1
     head: int = 0
     layers: int = 1
