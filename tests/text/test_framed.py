@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError, TextError
 from heedful.text import BPETokenizer, FramedTokenizer, WordPieceTokenizer, load_tokenizer
-from heedful.text.framing import kept
+from heedful.text.library import kept
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

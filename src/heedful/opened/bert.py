@@ -11,7 +11,7 @@ from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions
 from heedful.opened.protocol import Pass
 from heedful.text import FramedTokenizer, Inputs, WordPieceTokenizer
-from heedful.text.framing import Span
+from heedful.text.library import Span
 
 
 @dataclass(frozen=True)

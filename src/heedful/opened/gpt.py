@@ -12,7 +12,7 @@ from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions, refuse_second
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
-from heedful.text.framing import Span, in_contexts
+from heedful.text.library import Span, in_contexts
 
 
 @dataclass(frozen=True)

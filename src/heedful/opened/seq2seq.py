@@ -15,7 +15,7 @@ from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions, Reading, refuse_second, without_gradients
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
-from heedful.text.framing import Span, in_contexts
+from heedful.text.library import Span, in_contexts
 from heedful.text.vectors import WordVectors
 
 BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown

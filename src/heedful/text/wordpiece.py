@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError, TextError
 from heedful.text.library import LibraryTokenizer
-from heedful.text.tokenizer import check_learnable, whole_characters
+from heedful.text.tokenizer import whole_characters
 
 if TYPE_CHECKING:
     import tokenizers
@@ -86,13 +86,11 @@ class WordPieceTokenizer(LibraryTokenizer):
             lowercase: uncased, so without accents too.
 
         Raises:
-            ArgumentError: the vocabulary has no room for the text's characters, or is so large that
-                the library has no memory.
+            ArgumentError: the vocabulary has no room for the text's characters.
             TextError: no words, or a text that UTF-8 cannot hold.
         """
         from tokenizers import trainers
 
-        check_learnable(vocabulary)
         texts = [whole_characters(piece) for piece in pieces]
         library = wordpiece_library({NAMES["unk"]: 0}, lowercase=lowercase)
         base = [*NAMES.values(), *_characters(library, texts)]
