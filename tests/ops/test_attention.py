@@ -89,7 +89,7 @@ def calls(draw, tokens=13, width=7):
 
 
 @given(calls())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_attention_and_steps_equal_loops_in_numpy(call):
     inputs, arguments, allowed = call
     output, weights = oracle.attention(
@@ -97,6 +97,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
     )
     tolerance = TOLERANCE[inputs[0].dtype]
     context, ours = heedful.attention(*inputs, **arguments, return_weights=True)
+    assert torch.equal(context, heedful.attention(*inputs, **arguments))
     steps = heedful.steps(*inputs, **arguments)
     assert context.dtype == ours.dtype == steps.context.dtype == inputs[0].dtype
     for got in (context, steps.context):
@@ -106,7 +107,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
 
 
 @given(calls())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_arrays_give_what_tensors_give(call):
     inputs, arguments, _ = call
     inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
@@ -121,33 +122,6 @@ def test_arrays_give_what_tensors_give(call):
         assert isinstance(array, np.ndarray)
         assert array.dtype == tensor.numpy().dtype
         np.testing.assert_array_equal(array, tensor)
-
-
-@given(calls())
-@settings(max_examples=60)
-def test_output_is_the_same_with_and_without_weights(call):
-    inputs, arguments, _ = call
-    alone = heedful.attention(*inputs, **arguments)
-    beside, _ = heedful.attention(*inputs, **arguments, return_weights=True)
-    assert torch.equal(alone, beside)
-
-
-@given(calls())
-@settings(max_examples=40)
-def test_gradients_of_attention_equal_those_of_steps(call):
-    inputs, arguments, _ = call
-    inputs = [t.double().requires_grad_() for t in inputs]
-    if "bias" in arguments:
-        arguments["bias"] = arguments["bias"].double().requires_grad_()
-        inputs.append(arguments["bias"])
-    fast = heedful.attention(*inputs[:3], **arguments)
-    slow = heedful.steps(*inputs[:3], **arguments).context
-    ahead = torch.randn_like(fast)
-    got = torch.autograd.grad(fast, inputs, ahead)
-    expected = torch.autograd.grad(slow, inputs, ahead)
-    for a, b in zip(got, expected, strict=True):
-        assert not a.isnan().any()
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
 
 
 def by_every_path(inputs, arguments, allowed):
@@ -174,7 +148,7 @@ def by_every_path(inputs, arguments, allowed):
 
 
 @given(calls(tokens=5, width=3))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_path_gives_the_same_output_and_gradients(call):
     inputs, arguments, allowed = call
     dtype = inputs[0].dtype

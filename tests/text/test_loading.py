@@ -69,7 +69,8 @@ def test_a_file_that_is_no_tokenizer_is_one_clear_line(saved, message, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"), [({"ids": [1]}, "256"), ({"ids": "x"}, "damaged"), ({"size": 999}, "270")]
+    ("rows", "message"),
+    [({"ids": [1]}, "256"), ({"ids": "x"}, "damaged"), ({"size": 999}, "damaged")],
 )
 def test_rows_that_the_encoding_of_a_file_lacks(rows, message, tmp_path, tiny):
     TiktokenTokenizer.whole(tiny).save(tmp_path)
@@ -83,9 +84,7 @@ def test_rows_that_the_encoding_of_a_file_lacks(rows, message, tmp_path, tiny):
 def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
     with pytest.raises(RunError, match="no file"):
         load_tokenizer(tmp_path)
-    with pytest.raises(
-        RunError, match=r"no file or directory 'runs/none'; .* gpt2.*check the path"
-    ):
+    with pytest.raises(RunError, match=r"no file or directory.*'runs/none'.* gpt2"):
         load_tokenizer("runs/none")
     with pytest.raises(RunError, match=r"did you mean cl100k_base\?"):
         load_tokenizer("cl100k_bas")

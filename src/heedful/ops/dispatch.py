@@ -108,7 +108,7 @@ def _hides_nothing(mask: Mask | None, shape: tuple[int, ...]) -> bool:
 
 def _is_top_left(mask: Mask | None, shape: tuple[int, ...]) -> bool:
     """Whether the mask is torch's own `is_causal`: query n sees keys m ≤ n."""
-    if type(mask) is not Causal:  # a class that inherits from it may allow something else
+    if not isinstance(mask, Causal):
         return False
     return mask.offset == 0 or (mask.offset is None and shape[-2] == shape[-1])
 

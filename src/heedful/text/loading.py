@@ -83,7 +83,14 @@ def _of_file(path: Path) -> Tokenizer:
             return _of_hugging_face(path)
     except RunError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise damaged(path, error) from error
     raise RunError(
         f"{path} is no tokenizer",
