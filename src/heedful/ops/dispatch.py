@@ -16,8 +16,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 
 from heedful.ops import by_definition, kernels
-from heedful.ops.arguments import Arguments
-from heedful.ops.autocast import in_float32
+from heedful.ops.arguments import Arguments, in_float32
 from heedful.ops.dropping_out import with_dropout
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask

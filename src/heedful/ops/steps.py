@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.ops import by_definition
-from heedful.ops.arguments import Arguments, check
+from heedful.ops.arguments import Arguments, check, in_float32
 from heedful.ops.arrays import ARGUMENTS, Values, takes_arrays
-from heedful.ops.autocast import in_float32
 from heedful.ops.masks import Mask
 
 

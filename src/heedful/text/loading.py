@@ -83,14 +83,7 @@ def _of_file(path: Path) -> Tokenizer:
             return _of_hugging_face(path)
     except RunError:
         raise
-    except (
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        MemoryError,
-    ) as error:
+    except Exception as error:  # whatever the content of a damaged file makes fail
         raise damaged(path, error) from error
     raise RunError(
         f"{path} is no tokenizer",

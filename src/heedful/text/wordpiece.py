@@ -70,7 +70,10 @@ class WordPieceTokenizer(LibraryTokenizer):
         self.special = {role: id for role, id in ids.items() if id is not None}
         library.add_special_tokens([named[role] for role in self.special])
         if not library.num_special_tokens_to_add(False):
-            _frame(library, named["cls"], named["sep"])
+            from tokenizers.processors import BertProcessing
+
+            sep, cls = ((named[role], self.special[role]) for role in ("sep", "cls"))
+            library.post_processor = BertProcessing(sep, cls)
         super().__init__(library, str.encode)
 
     @classmethod
@@ -147,17 +150,6 @@ def wordpiece_library(
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
     return library
-
-
-def _frame(library: tokenizers.Tokenizer, cls: str, sep: str) -> None:
-    """Let it put [CLS] text [SEP], or [CLS] text [SEP] second [SEP] of segments 0 and 1."""
-    from tokenizers.processors import TemplateProcessing
-
-    library.post_processor = TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(token, library.token_to_id(token)) for token in (cls, sep)],
-    )
 
 
 def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
-from heedful.ops.evenly import evenly
+from heedful.ops.score_tables import evenly
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
 from heedful.views.explorer.masks_in_file import mask_as_data
