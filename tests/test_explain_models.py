@@ -87,6 +87,9 @@ def test_a_gpt_from_its_ids_to_its_probabilities(kind, ids):
         with torch.inference_mode():
             logits, states = model(ids)
         check_states(found, "block", states[1:-1], layer)
+        read, made = (state[0] for state in states[1:3])
+        change = ((made - read).norm(dim=-1) / read.norm(dim=-1)).mean()
+        assert f" {change:.2f} times its length" in found.stage("block 1").sentence
         torch.testing.assert_close(found.stage("final").numbers(), states[-1][0])
         check_end(found, logits[0])
         assert [answer.place for answer in found.answers] == [ids.shape[1] - 1]

@@ -121,22 +121,12 @@ def test_unequal_types_become_the_wider_as_in_numpy():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_dropout_drops():
-    sums = heedful.attention(QUERY, KEY, np.ones((2, 2, 7, 1)), dropout=0.5)
-    assert sums.std() > 0.05
-
-
 BAD = {
     "a tensor for key": ({"key": torch.ones(7, 5)}, "key of type Tensor.*all as tensors"),
-    "a tensor for value": ({"value": torch.ones(7, 5)}, "value of type Tensor"),
     "a tensor for mask": ({"mask": torch.ones(3, 7, dtype=torch.bool)}, "mask of type Tensor"),
-    "a tensor for bias": ({"bias": torch.ones(3, 7)}, "bias of type Tensor"),
     "a tensor for query": ({"query": torch.ones(3, 5)}, "query of type Tensor"),
-    "a list for key": ({"key": [[1.0]]}, "key of type list.*NumPy array"),
     "a list for query": ({"query": [[1.0]]}, "query of type list.*NumPy array"),
     "integers": ({"query": np.ones((3, 5), int)}, r"query array of type int64.*astype\(np.float32"),
-    "complex": ({"key": np.ones((7, 5), complex)}, "complex128"),
-    "long double": ({"query": np.ones((3, 5), np.longdouble)}, "float32 or float16 or float64"),
     "an additive mask": ({"mask": np.zeros((3, 7))}, "mask array of type float64.*bias="),
     "a boolean bias": ({"bias": np.ones((3, 7), bool)}, "bias array of type bool"),
     "a shape": ({"mask": np.ones((3, 6), bool)}, "broadcasts"),

@@ -171,8 +171,7 @@ def test_every_path_gives_the_same_output_and_gradients(call):
             torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance, msg=path)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("widths", [(3, 3), (3, 5), (5, 2)])
+@pytest.mark.parametrize(("widths", "causal"), [((3, 5), True), ((5, 2), False)])
 @pytest.mark.parametrize("function", [heedful.attention, lambda *t, **k: heedful.steps(*t, **k)[4]])
 def test_gradcheck(function, widths, causal):
     inputs = tensors((1,), 2, 2, 3, 5, *widths)
@@ -326,10 +325,6 @@ BAD = {
     "a list": ({"query": [1.0, 2.0]}, "torch tensor"),
     "unequal types": ({"key": ONES.double()}, "float64"),
     "unequal axes": ({"key": ONES[0]}, "same number of axes"),
-    "one axis": (
-        {"query": ONES[0, 0, 0], "key": ONES[0, 0, 0], "value": ONES[0, 0, 0]},
-        "at least",
-    ),
     "unequal widths": ({"key": ONES[..., :5]}, "one width"),
     "values short": ({"value": ONES[:, :, :2]}, "as many values as keys"),
     "key heads": ({"key": ONES[:, :3], "value": ONES[:, :3]}, "divide the query's heads"),
@@ -338,17 +333,9 @@ BAD = {
     "float mask": ({"mask": torch.zeros(3, 3)}, "bias="),
     "mask shape": ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "broadcasts"),
     "padding mask": ({"mask": torch.ones(2, 7, dtype=torch.bool)}, "heedful.masks.Padding"),
-    "mask of a type": ({"mask": "causal"}, "boolean tensor"),
     "boolean bias": ({"bias": torch.ones(3, 3, dtype=torch.bool)}, "mask="),
     "bias shape": ({"bias": torch.ones(9, 9)}, "broadcasts"),
     "dropout": ({"dropout": 1.0}, "probability"),
-    "scale of a type": ({"scale": "x"}, "finite"),
-    "bias of a type": ({"bias": 1.0}, "torch tensor"),
-    "no heads": ({"query": torch.ones(2, 0, 3, 8)}, "divide the query's heads"),
-    "float8": (
-        dict.fromkeys(("query", "key", "value"), torch.ones(3, 4).to(torch.float8_e4m3fn)),
-        "float16",
-    ),
     "mask elsewhere": ({"mask": torch.ones(3, 3, dtype=torch.bool, device="meta")}, "on meta"),
     "bias elsewhere": ({"bias": torch.ones(3, 3, device="meta")}, "on meta"),
     "padding of another batch": (

@@ -36,14 +36,11 @@ def folder(tmp_path):
 
 def test_a_folder_is_read_in_order_without_hidden_files(folder):
     assert read(folder) == "first\nsecond\nthird\nfourth"
+    assert read(folder / "c.md", str(folder / "a.txt")) == "third\nfirst\n"
     assert read(folder, include="*.txt") == "first\nsecond\nfourth"
     assert read(folder, include="deeper/*") == "fourth"
     assert open_source([folder]).title == "5 files"
     assert open_source([folder]).size == sum(map(len, ["first\n", "second", "third", "fourth"]))
-
-
-def test_files_come_in_the_order_of_their_names_as_given(folder):
-    assert read(folder / "c.md", str(folder / "a.txt")) == "third\nfirst\n"
 
 
 def test_a_folder_with_no_such_file(folder):
