@@ -25,17 +25,6 @@ PURPOSES = {
     "key": "The key is what it offers to those that ask.",
     "value": "The value is what it hands on to those that look at it.",
 }
-# Of a mask the condition, and what it is for
-WHERE = {
-    Causal: (
-        "column ≤ row",
-        "No token may look at a later one: those scores become minus infinity.",
-    ),
-    Window: (
-        "column > row - {0.size}",
-        "A token sees the {0.size} latest tokens, itself with them.",
-    ),
-}
 
 
 def attention_stages(
@@ -96,7 +85,16 @@ def attend(
     """Scores, scaled, masked, weights and context; what has no effect is left out."""
     heads = [stage.numbers()[None] for stage in (query, key, value)]
     shape = (*query.shape[:-1], key.shape[-2])
-    masks: list[Mask] = [*([Causal()] if causal else []), *([] if mask is None else [mask])]
+    masks: list[Mask] = []
+    where, effects = [], []
+    if causal:
+        masks.append(Causal())
+        where.append("column ≤ row")
+        effects.append("No token may look at a later one: those scores become minus infinity.")
+    if mask is not None:
+        masks.append(mask)
+        where.append(f"column > row - {mask.size}")
+        effects.append(f"A token sees the {mask.size} latest tokens, itself with them.")
     whole = functools.reduce(operator.and_, masks) if masks else None
 
     def part(name: str) -> Part:
@@ -138,10 +136,10 @@ def attend(
             )
         )
     if masks:
-        where = " and ".join(WHERE[type(each)][0] for each in masks).format(mask)
-        sentence = " ".join(WHERE[type(each)][1] for each in masks).format(mask)
-        formula = f"masked = {found[-1].name} where {where}, elsewhere -inf"
-        found.append(pairs("masked", formula, sentence, sources=(found[-1],), reads="number"))
+        formula = f"masked = {found[-1].name} where {' and '.join(where)}, elsewhere -inf"
+        found.append(
+            pairs("masked", formula, " ".join(effects), sources=(found[-1],), reads="number")
+        )
     weights = pairs(
         "weights",
         f"weights = softmax({found[-1].name}), each row by itself",

@@ -174,8 +174,9 @@ def _files(name: str, include: str) -> list[str]:
         )
     if no_texts:
         some = ", ".join(Path(path).name for path in no_texts[:3])
+        more = f" and {len(no_texts) - 3:,} more" if no_texts[3:] else ""
         message = (
-            f"left out of {name}, as no text: {len(no_texts):,} files, such as {some}; "
+            f"left out of {name}, as no text: {some}{more}; "
             "--include, such as --include '*.txt', chooses what is read"
         )
         warnings.warn(message, LeftOutWarning, stacklevel=3)
