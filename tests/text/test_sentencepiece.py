@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from llama_tokenizers import of_bytes, of_characters
 
@@ -50,6 +50,7 @@ def both(request, tmp_path_factory):
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_ids_and_text_are_those_of_transformers(both, text):
     _, ours, theirs = both
+    assume(not any(token in text for token in theirs.all_special_tokens))  # ordinary text to us
     ids = [*ours.first, *ours.encode(text)]
     assert ids == theirs(text).input_ids
     back = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
