@@ -137,23 +137,9 @@ def _block(
     fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], as_slice(queries))
     is_sure = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
-    highest, largest, log_sum_above_highest, empty = _normalise(scores, weights, sinks, is_sure)
-    has_sink = of.sinks is not None
-    return Block(
-        weights,
-        scores,
-        highest,
-        largest,
-        log_sum_above_highest,
-        empty,
-        allowed,
-        heads,
-        queries,
-        allowed.keys,
-        of.shape,
-        of.offset,
-        has_sink,
-    )
+    of_rows = _normalise(scores, weights, sinks, is_sure)
+    place = (heads, queries, allowed.keys, of.shape, of.offset)
+    return Block(weights, scores, *of_rows, allowed, *place, of.sinks is not None)
 
 
 def _normalise(
