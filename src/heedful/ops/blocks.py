@@ -138,8 +138,10 @@ def _block(
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], as_slice(queries))
     is_sure = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
     of_rows = _normalise(scores, weights, sinks, is_sure)
-    place = (heads, queries, allowed.keys, of.shape, of.offset)
-    return Block(weights, scores, *of_rows, allowed, *place, of.sinks is not None)
+    return Block(
+        weights, scores, *of_rows, allowed, heads, queries, allowed.keys, of.shape, of.offset,
+        of.sinks is not None,
+    )  # fmt: skip
 
 
 def _normalise(
