@@ -1,11 +1,8 @@
-"""A model's walk to its words, computed again in NumPy float64 from its parameters alone."""
+"""A model's walk to its words: each number by what is written of it, and the model's own ends."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
-from written_out import check_numbers, in_words
+from written_out import check_numbers, hidden, in_words
 
 from heedful.errors import ArgumentError
 from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
@@ -26,137 +23,6 @@ def redrawn(model):
 
 def named(ids):
     return [f"t{id}" for id in ids]
-
-
-def parameters(model):
-    return {name: p.detach().numpy() for name, p in model.named_parameters()}
-
-
-class Numpy:
-    """Layers by their formulas; `kept` are the numbers of the block that is opened."""
-
-    def __init__(self, weights, norm, epsilon, activation):
-        self.weights, self.norm_kind, self.epsilon = weights, norm, epsilon
-        self.activation, self.kept = activation, {}
-
-    def linear(self, name, x):
-        bias = self.weights.get(f"{name}.bias", 0.0)
-        return x @ self.weights[f"{name}.weight"].T + bias
-
-    def norm(self, name, x):
-        if self.norm_kind == "layer":
-            x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + self.epsilon)
-        return x * self.weights[f"{name}.weight"] + self.weights.get(f"{name}.bias", 0.0)
-
-    def attend(self, keep, query, key, value, causal, window=None):
-        scores = np.einsum("hnd,hmd->hnm", query, key)
-        scaled = scores / math.sqrt(query.shape[-1])
-        hidden = np.triu(np.ones(scores.shape[-2:], bool), 1) & causal
-        if window:
-            hidden |= np.tril(np.ones(scores.shape[-2:], bool), -window)
-        masked = np.where(hidden, -np.inf, scaled)
-        raised = np.exp(masked - masked.max(-1, keepdims=True))
-        shares = raised / raised.sum(-1, keepdims=True)
-        context = np.einsum("hnm,hmd->hnd", shares, value)
-        joined = np.concatenate(list(context), axis=-1)
-        keep |= {"scores": scores, "scaled": scaled, "weights": shares, "context": context}
-        keep |= {"joined": joined, **({"masked": masked} if causal else {})}
-        return joined
-
-    def self_attention(
-        self, keep, name, x, heads, groups, *, causal, qk_norm=False, rotary=False, window=None
-    ):
-        projected = self.linear(f"{name}.projection", x)
-        width = projected.shape[-1] // (heads + 2 * groups)
-        cut = projected.reshape(len(x), -1, width).transpose(1, 0, 2)
-        query, key, value = cut[:heads], cut[heads : heads + groups], cut[heads + groups :]
-        keep |= {"query": query, "key": key, "value": value}
-        if qk_norm:
-            kind, self.norm_kind = self.norm_kind, "rms"
-            query, key = (
-                self.norm(f"{name}.{what}_norm", part)
-                for what, part in (("query", query), ("key", key))
-            )
-            self.norm_kind = kind
-            keep |= {"normed query": query, "normed key": key}
-        if rotary:
-            half = width // 2
-            angles = np.arange(len(x))[:, None] * 10_000.0 ** (-np.arange(half) / half)
-            turn = np.exp(1j * angles)
-            turned = [(part[..., :half] + 1j * part[..., half:]) * turn for part in (query, key)]
-            query, key = (np.concatenate([z.real, z.imag], -1) for z in turned)
-            keep |= {"rotated query": query, "rotated key": key}
-        shared = [np.repeat(part, heads // groups, axis=0) for part in (key, value)]
-        output = self.linear(f"{name}.output", self.attend(keep, query, *shared, causal, window))
-        keep["output"] = output
-        return output
-
-    def cross_attention(self, keep, name, x, memory, heads):
-        query = self.linear(f"{name}.query", x)
-        key, value = np.split(self.linear(f"{name}.memory", memory), 2, axis=-1)
-        cut = [
-            part.reshape(len(part), heads, -1).transpose(1, 0, 2) for part in (query, key, value)
-        ]
-        keep |= dict(zip(("query", "key", "value"), cut, strict=True))
-        output = self.linear(f"{name}.output", self.attend(keep, *cut, False))
-        keep["output"] = output
-        return output
-
-    def feed(self, keep, name, x):
-        inner = self.linear(f"{name}.enter", x)
-        if self.activation in GATES:
-            gate, up = np.split(inner, 2, axis=-1)
-            inner = GATES[self.activation](gate) * up
-            keep |= {"gate": gate, "up": up, "gated": inner}
-        else:
-            keep["inner"] = inner
-            inner = ACTIVATIONS[self.activation](inner)
-            keep["activated"] = inner
-        fed = self.linear(f"{name}.output", inner)
-        keep["fed"] = fed
-        return fed
-
-    def sublayer(self, keep, name, x, inner, order, what):
-        """The states after one layer with its norm and its sum."""
-        reads = self.norm(name, x) if order == "pre" else x
-        total = x + inner(reads)
-        keep[f"sum after {what}"] = total
-        after = total if order == "pre" else self.norm(name, total)
-        keep["normed"] = reads if order == "pre" else after
-        return after
-
-
-erf = np.vectorize(math.erf)
-ACTIVATIONS = {
-    "relu": lambda x: np.maximum(x, 0),
-    "relu2": lambda x: np.maximum(x, 0) ** 2,
-    "gelu": lambda x: x * 0.5 * (1 + erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-}
-GATES = {
-    "swiglu": lambda x: x / (1 + np.exp(-x)),
-    "geglu": ACTIVATIONS["gelu"],
-    "reglu": ACTIVATIONS["relu"],
-}
-
-
-def sines(count, width):
-    angles = np.arange(count)[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
-    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(count, width)
-
-
-def softmax(logits):
-    raised = np.exp(logits - logits.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
-
-
-def equal(section, expected):
-    """All numbers of a section; each that is expected is there."""
-    for name, numbers in expected.items():
-        stage = section.stage(name)
-        assert stage.shape == numbers.shape, name
-        np.testing.assert_allclose(stage.numbers().numpy(), numbers, atol=1e-5, err_msg=name)
 
 
 GPTS = {
@@ -183,86 +49,52 @@ GPTS = {
 }  # fmt: skip
 
 
+def check_end(found, logits):
+    """The last two stages, and the answers that they give."""
+    *_, said, shares = found.stages
+    torch.testing.assert_close(said.numbers(), logits)
+    torch.testing.assert_close(shares.numbers().double(), logits.softmax(-1), atol=1e-6, rtol=1e-5)
+    for answer in found.answers:
+        best = logits[answer.place].topk(min(10, logits.shape[-1])).indices.tolist()
+        assert [one.id for one in answer.likeliest] == best
+        assert [one.token for one in answer.likeliest] == named(best)
+
+
+def check_states(found, name, states, layer):
+    """What comes out of each block, of (1, N, width) after each; the opened one's last stage."""
+    for i, expected in enumerate(states):
+        stage = found.stage(f"{name} {i}") if i != layer else None
+        if stage is None:
+            side = name.partition(" ")[0] if " " in name else ""
+            own = [one for one in found.sections if one.layer == layer and one.side == side]
+            stage = own[-1].stages[-1]
+        torch.testing.assert_close(stage.numbers(), expected[0])
+
+
 @pytest.mark.parametrize("ids", SENTENCES, ids=len)
 @pytest.mark.parametrize("kind", GPTS)
 def test_a_gpt_from_its_ids_to_its_probabilities(kind, ids):
     config = GPTConfig(
         vocabulary=17, context_length=11, width=24, heads=4, layers=3, hidden=20, **GPTS[kind]
     )
-    model = redrawn(GPT(config))
+    model, ids = redrawn(GPT(config)), torch.tensor([ids])
+    places = torch.arange(ids.shape[1])
+    distance = places[:, None] - places
     for layer in (0, 2):
-        found = explain_gpt(model, torch.tensor([ids]), pieces=named, layer=layer, head=2)
-        expected, attention, feed, logits = numpy_gpt(model, ids, layer)
-        sections = [section for section in found.sections if section.layer == layer]
-        equal(sections[0], attention)
-        equal(sections[1], feed)
-        for name, numbers in expected.items():
-            stage = found.stage(name)
-            np.testing.assert_allclose(stage.numbers().numpy(), numbers, atol=1e-5, err_msg=name)
-        end = found.sections[-1]
-        equal(end, {"logits": logits})
-        np.testing.assert_allclose(
-            end.stage("probabilities").numbers().numpy(), softmax(logits), atol=1e-5
-        )
-        [answer] = found.answers
-        best = np.argsort(-logits[-1])[:10]
-        assert [one.id for one in answer.likeliest] == best.tolist()
-        assert [one.token for one in answer.likeliest] == named(best)
-        assert answer.place == len(ids) - 1
-        assert check_numbers(found) > 30
-
-
-def numpy_gpt(model, ids, layer):
-    """What is in the block's two sections, what stands before and between, and the logits."""
-    config = model.config
-    net = Numpy(parameters(model), config.norm, config.norm_epsilon, config.activation)
-    x = net.weights["tokens.weight"][ids]
-    expected = {"embeddings": x}
-    if config.positions != "rotary":
-        table = net.weights["positions"] if config.positions == "learned" else sines(11, 24)
-        x = x + table[: len(ids)]
-        expected |= {"positions": table[: len(ids)], "input": x}
-    kept = {}
-    groups = config.kv_heads or config.heads
-    for i in range(config.layers):
-        attention, feed = {}, {}
-        x = net.sublayer(
-            attention, f"blocks.{i}.attend_norm", x,
-            lambda reads, i=i, keep=attention: net.self_attention(
-                keep, f"blocks.{i}.attend", reads, config.heads, groups, causal=True,
-                qk_norm=config.qk_norm, rotary=config.positions == "rotary",
-                window=config.window,
-            ), config.norm_order, "attention",
-        )  # fmt: skip
-        x = net.sublayer(
-            feed, f"blocks.{i}.feed_norm", x,
-            lambda reads, i=i, keep=feed: net.feed(keep, f"blocks.{i}.feed", reads),
-            config.norm_order, "feed-forward",
-        )  # fmt: skip
-        kept[i] = attention, feed
-        if i != layer:
-            expected[f"block {i}"] = x
-    final = net.norm("norm", x) if config.norm_order == "pre" else x
-    head = "tokens.weight" if config.tied else "head.weight"
-    logits = final @ net.weights[head].T + net.weights.get("head.bias", 0.0)
-    return expected | {"final": final}, *kept[layer], logits
-
-
-@pytest.mark.parametrize("kind", GPTS)
-def test_logits_and_states_are_those_of_the_model_itself(kind):
-    config = GPTConfig(vocabulary=19, context_length=8, width=16, heads=2, layers=2, **GPTS[kind])
-    model = GPT(config).eval()
-    ids = torch.tensor([[3, 1, 4, 1, 5]])
-    found = explain_gpt(model, ids, pieces=named, layer=1)
-    with torch.inference_mode():
-        logits, states = model(ids)
-    torch.testing.assert_close(found.stage("logits").numbers(), logits[0], atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.stage("final").numbers(), states[-1][0])
-    torch.testing.assert_close(found.stage("block 0").numbers(), states[1][0])
-    shares = found.stage("probabilities")
-    torch.testing.assert_close(shares.part([2], [0, 7]), logits[0, [2]].softmax(-1)[:, [0, 7]])
-    assert found.sections[0].stage("ids").numbers()[:, 0].tolist() == [3, 1, 4, 1, 5]
-    assert not any(module._forward_hooks for module in model.modules())
+        found = explain_gpt(model, ids, pieces=named, layer=layer, head=2)
+        assert check_numbers(found) > 60
+        assert found.sections[0].stage("ids").numbers()[:, 0].tolist() == ids[0].tolist()
+        with torch.inference_mode():
+            logits, states = model(ids)
+        check_states(found, "block", states[1:-1], layer)
+        read, made = (state[0] for state in states[1:3])
+        change = ((made - read).norm(dim=-1) / read.norm(dim=-1)).mean()
+        assert f" {change:.2f} times its length" in found.stage("block 1").sentence
+        torch.testing.assert_close(found.stage("final").numbers(), states[-1][0])
+        check_end(found, logits[0])
+        assert [answer.place for answer in found.answers] == [ids.shape[1] - 1]
+        [pairs] = hidden(found)
+        assert torch.equal(pairs, (distance < 0) | (distance >= (config.window or 99)))
 
 
 def test_the_shapes_on_the_way_are_those_of_document_004():
@@ -310,49 +142,22 @@ def test_a_bert_from_a_pair_to_the_words_at_its_masks(masked_words):
         masked_words=masked_words,
     )  # fmt: skip
     model = redrawn(Bert(config))
-    ids, segments = [2, 5, 4, 3, 4, 9, 3], [0, 0, 0, 0, 1, 1, 1]
-    found = explain_bert(
-        model, torch.tensor([ids]), segments=torch.tensor([segments]), pieces=named, mask=4, layer=1
-    )
-    net = Numpy(parameters(model), "layer", 1e-12, "gelu")
-    w = net.weights
-    parts = w["tokens.weight"][ids], w["segments.weight"][segments], w["positions"][: len(ids)]
-    x = net.norm("norm", sum(parts))
-    arrival = dict(zip(("embeddings", "segments", "positions"), parts, strict=True))
-    equal(found.sections[0], arrival | {"sum": sum(parts), "input": x})
-    for i in range(2):
-        attention, feed = {}, {}
-        x = net.sublayer(
-            attention, f"blocks.{i}.attend_norm", x,
-            lambda reads, i=i, keep=attention: net.self_attention(
-                keep, f"blocks.{i}.attend", reads, 3, 3, causal=False
-            ), "post", "attention",
-        )  # fmt: skip
-        x = net.sublayer(
-            feed, f"blocks.{i}.feed_norm", x,
-            lambda reads, i=i, keep=feed: net.feed(keep, f"blocks.{i}.feed", reads),
-            "post", "feed-forward",
-        )  # fmt: skip
-        if i == 0:
-            np.testing.assert_allclose(found.stage("block 0").numbers().numpy(), x, atol=1e-5)
-    equal(found.sections[2], attention)
-    equal(found.sections[3], feed)
-    assert not any(stage.name == "masked" for stage in found.stages)
-    assert check_numbers(found) > 20
-    if not masked_words:
-        np.testing.assert_allclose(found.stages[-1].numbers().numpy(), x, atol=1e-5)
-        assert not found.answers
-        assert "no masked-word head" in found.missing
-        assert found.answer(2) is None
+    ids, segments = torch.tensor([[2, 5, 4, 3, 4, 9, 3]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
+    found = explain_bert(model, ids, segments=segments, pieces=named, mask=4, layer=1)
+    assert check_numbers(found) > 60
+    with torch.inference_mode():
+        logits, states, *_ = model(ids, segments=segments)
+    torch.testing.assert_close(found.stage("input").numbers(), states[0][0])
+    check_states(found, "block", states[1:], 1)
+    assert not hidden(found)
+    if masked_words:
+        check_end(found, logits[0])
+        assert [answer.place for answer in found.answers] == [2, 4]
         return
-    inner = ACTIVATIONS["gelu"](net.linear("head.transform", x))
-    logits = net.norm("head.norm", inner) @ w["tokens.weight"].T + w["head.output.bias"]
-    equal(found.sections[-1], {"logits": logits})
-    assert [answer.place for answer in found.answers] == [2, 4]
-    for answer in found.answers:
-        assert answer.likeliest[0].id == logits[answer.place].argmax()
-        likely = softmax(logits)[answer.place].max()
-        assert answer.likeliest[0].probability == pytest.approx(likely, abs=1e-5)
+    torch.testing.assert_close(found.stages[-1].numbers(), states[-1][0])
+    assert not found.answers
+    assert "no masked-word head" in found.missing
+    assert found.answer(2) is None
 
 
 def test_a_bert_without_a_mask_in_its_text_says_how_to_write_one():
@@ -374,65 +179,23 @@ def test_an_encoder_and_a_decoder(order, layers, decoder_layers, layer):
         activation="swiglu" if order == "pre" else "relu",
     )  # fmt: skip
     model = redrawn(Seq2Seq(config))
-    source, target = [1, 2, 3, 4, 12], [11, 5, 6]
-    found = explain_seq2seq(
-        model, torch.tensor([source]), torch.tensor([target]), pieces=named, layer=layer, head=1
-    )
-    net = Numpy(parameters(model), "layer", 1e-5, config.activation)
-    memory, read = numpy_side(net, "encoder", layers, source, order, None)
-    x, written = numpy_side(net, "decoder", decoder_layers, target, order, memory)
-    logits = x @ net.weights["head.weight"].T
-    sections = {section.title.partition(",")[0]: section for section in found.sections}
-    for side, name, kept, count in (
-        ("Encoder", "encoder", read, layers), ("Decoder", "decoder", written, decoder_layers)
-    ):  # fmt: skip
-        if layer >= count:
-            assert sections[f"{side} block 0 of {count}"].kind == "blocks"
-            continue
-        masked = "masked " if name == "decoder" else ""
-        start = f"{side} block {layer} of {count}"
-        equal(sections[f"{start}: {masked}self-attention"], kept[layer][0])
-        equal(sections[f"{start}: feed-forward"], kept[layer][-1])
-        if name == "decoder":
-            equal(sections[f"{start}: cross-attention"], kept[layer][1])
-            stage = sections[f"{start}: cross-attention"].stage("weights")
-            assert (stage.rows, stage.columns) == ("tokens", "memory")
-    np.testing.assert_allclose(found.stage("memory").numbers().numpy(), memory, atol=1e-5)
-    equal(found.sections[-1], {"logits": logits})
-    assert [answer.likeliest[0].id for answer in found.answers] == logits.argmax(-1).tolist()
-    assert check_numbers(found) > 30
+    source, target = torch.tensor([[1, 2, 3, 4, 12]]), torch.tensor([[11, 5, 6]])
+    found = explain_seq2seq(model, source, target, pieces=named, layer=layer, head=1)
+    assert check_numbers(found) > 60
     with torch.inference_mode():
-        own = model(torch.tensor([source]), torch.tensor([target])).logits[0]
-    torch.testing.assert_close(found.stage("logits").numbers(), own, atol=1e-5, rtol=0)
-
-
-def numpy_side(net, side, layers, ids, order, memory):
-    """The last states of an encoder or a decoder, and what its blocks' sections hold."""
-    table = net.weights["source_tokens.weight" if memory is None else "target_tokens.weight"]
-    x = math.sqrt(12) * table[ids] + sines(len(ids), 12)
-    kept = {}
-    for i in range(layers):
-        name, parts = f"{side}.{i}", [{}, {}, {}]
-        x = net.sublayer(
-            parts[0], f"{name}.attend_norm", x,
-            lambda reads, name=name, keep=parts[0]: net.self_attention(
-                keep, f"{name}.attend", reads, 2, 2, causal=memory is not None
-            ), order, "attention",
-        )  # fmt: skip
-        if memory is not None:
-            x = net.sublayer(
-                parts[1], f"{name}.cross_norm", x,
-                lambda reads, name=name, keep=parts[1]: net.cross_attention(
-                    keep, f"{name}.cross", reads, memory, 2
-                ), order, "cross-attention",
-            )  # fmt: skip
-        x = net.sublayer(
-            parts[2], f"{name}.feed_norm", x,
-            lambda reads, name=name, keep=parts[2]: net.feed(keep, f"{name}.feed", reads),
-            order, "feed-forward",
-        )  # fmt: skip
-        kept[i] = parts
-    return (net.norm(f"{side}_norm", x) if order == "pre" else x), kept
+        own = model(source, target)
+    check_states(found, "encoder block", own.encoder_states[1:-1], layer)
+    check_states(found, "decoder block", own.hidden_states[1:-1], layer)
+    torch.testing.assert_close(found.stage("memory").numbers(), own.encoder_states[-1][0])
+    check_end(found, own.logits[0])
+    later = torch.ones(3, 3).triu(1).bool()
+    assert all(torch.equal(pairs, later) for pairs in hidden(found))
+    kinds = [section.kind for section in found.sections if section.side == "decoder"]
+    assert ("cross-attention" in kinds) == (layer < decoder_layers)
+    for section in found.sections:
+        if section.kind == "cross-attention":
+            stage = section.stage("weights")
+            assert (stage.rows, stage.columns) == ("tokens", "memory")
 
 
 def test_a_table_and_the_joined_heads_say_where_a_number_stands():

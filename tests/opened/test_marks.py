@@ -17,7 +17,7 @@ from heedful.text import (
     FramedTokenizer,
     WordPieceTokenizer,
 )
-from heedful.text.framing import Span
+from heedful.text.library import Span
 
 PROMPT = "@@system\nBe short.\n@@ the document\nA “cat” sat.\n\n@@question\nWho?\n"
 BARE = BPETokenizer.train(["It was a dark and stormy night; A “cat” sat. Be short. Who? " * 9], 300)

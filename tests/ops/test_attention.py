@@ -89,7 +89,7 @@ def calls(draw, tokens=13, width=7):
 
 
 @given(calls())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_attention_and_steps_equal_loops_in_numpy(call):
     inputs, arguments, allowed = call
     output, weights = oracle.attention(
@@ -97,6 +97,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
     )
     tolerance = TOLERANCE[inputs[0].dtype]
     context, ours = heedful.attention(*inputs, **arguments, return_weights=True)
+    assert torch.equal(context, heedful.attention(*inputs, **arguments))
     steps = heedful.steps(*inputs, **arguments)
     assert context.dtype == ours.dtype == steps.context.dtype == inputs[0].dtype
     for got in (context, steps.context):
@@ -106,7 +107,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
 
 
 @given(calls())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_arrays_give_what_tensors_give(call):
     inputs, arguments, _ = call
     inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
@@ -121,33 +122,6 @@ def test_arrays_give_what_tensors_give(call):
         assert isinstance(array, np.ndarray)
         assert array.dtype == tensor.numpy().dtype
         np.testing.assert_array_equal(array, tensor)
-
-
-@given(calls())
-@settings(max_examples=60)
-def test_output_is_the_same_with_and_without_weights(call):
-    inputs, arguments, _ = call
-    alone = heedful.attention(*inputs, **arguments)
-    beside, _ = heedful.attention(*inputs, **arguments, return_weights=True)
-    assert torch.equal(alone, beside)
-
-
-@given(calls())
-@settings(max_examples=40)
-def test_gradients_of_attention_equal_those_of_steps(call):
-    inputs, arguments, _ = call
-    inputs = [t.double().requires_grad_() for t in inputs]
-    if "bias" in arguments:
-        arguments["bias"] = arguments["bias"].double().requires_grad_()
-        inputs.append(arguments["bias"])
-    fast = heedful.attention(*inputs[:3], **arguments)
-    slow = heedful.steps(*inputs[:3], **arguments).context
-    ahead = torch.randn_like(fast)
-    got = torch.autograd.grad(fast, inputs, ahead)
-    expected = torch.autograd.grad(slow, inputs, ahead)
-    for a, b in zip(got, expected, strict=True):
-        assert not a.isnan().any()
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
 
 
 def by_every_path(inputs, arguments, allowed):
@@ -174,7 +148,7 @@ def by_every_path(inputs, arguments, allowed):
 
 
 @given(calls(tokens=5, width=3))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_path_gives_the_same_output_and_gradients(call):
     inputs, arguments, allowed = call
     dtype = inputs[0].dtype
@@ -197,8 +171,7 @@ def test_every_path_gives_the_same_output_and_gradients(call):
             torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance, msg=path)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("widths", [(3, 3), (3, 5), (5, 2)])
+@pytest.mark.parametrize(("widths", "causal"), [((3, 5), True), ((5, 2), False)])
 @pytest.mark.parametrize("function", [heedful.attention, lambda *t, **k: heedful.steps(*t, **k)[4]])
 def test_gradcheck(function, widths, causal):
     inputs = tensors((1,), 2, 2, 3, 5, *widths)
@@ -352,10 +325,6 @@ BAD = {
     "a list": ({"query": [1.0, 2.0]}, "torch tensor"),
     "unequal types": ({"key": ONES.double()}, "float64"),
     "unequal axes": ({"key": ONES[0]}, "same number of axes"),
-    "one axis": (
-        {"query": ONES[0, 0, 0], "key": ONES[0, 0, 0], "value": ONES[0, 0, 0]},
-        "at least",
-    ),
     "unequal widths": ({"key": ONES[..., :5]}, "one width"),
     "values short": ({"value": ONES[:, :, :2]}, "as many values as keys"),
     "key heads": ({"key": ONES[:, :3], "value": ONES[:, :3]}, "divide the query's heads"),
@@ -364,17 +333,9 @@ BAD = {
     "float mask": ({"mask": torch.zeros(3, 3)}, "bias="),
     "mask shape": ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "broadcasts"),
     "padding mask": ({"mask": torch.ones(2, 7, dtype=torch.bool)}, "heedful.masks.Padding"),
-    "mask of a type": ({"mask": "causal"}, "boolean tensor"),
     "boolean bias": ({"bias": torch.ones(3, 3, dtype=torch.bool)}, "mask="),
     "bias shape": ({"bias": torch.ones(9, 9)}, "broadcasts"),
     "dropout": ({"dropout": 1.0}, "probability"),
-    "scale of a type": ({"scale": "x"}, "finite"),
-    "bias of a type": ({"bias": 1.0}, "torch tensor"),
-    "no heads": ({"query": torch.ones(2, 0, 3, 8)}, "divide the query's heads"),
-    "float8": (
-        dict.fromkeys(("query", "key", "value"), torch.ones(3, 4).to(torch.float8_e4m3fn)),
-        "float16",
-    ),
     "mask elsewhere": ({"mask": torch.ones(3, 3, dtype=torch.bool, device="meta")}, "on meta"),
     "bias elsewhere": ({"bias": torch.ones(3, 3, device="meta")}, "on meta"),
     "padding of another batch": (

@@ -25,14 +25,14 @@ def parts(draw):
     return of, heads, queries, keys, map_[heads][:, queries][:, :, keys]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(parts())
 def test_any_part_of_the_map_is_exact(made):
     of, heads, queries, keys, expected = made
     np.testing.assert_allclose(weights(of, heads, queries, keys), expected, atol=rounding(of))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(parts())
 def test_any_cells_are_exact_by_the_sums_of_their_rows(made):
     of, heads, queries, keys, expected = made
@@ -41,7 +41,7 @@ def test_any_cells_are_exact_by_the_sums_of_their_rows(made):
     np.testing.assert_allclose(found, expected, atol=rounding(of))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(causes())
 def test_whole_rows_come_with_their_sums(made):
     of, (map_, _) = made

@@ -28,7 +28,7 @@ def pooled_by_definition(map_, size, reduce):
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     made=causes(),
     size=st.integers(1, 15),

@@ -1,5 +1,3 @@
-from typing import Generic, TypeVar
-
 import numpy as np
 import pytest
 import torch
@@ -54,7 +52,7 @@ def _part(draw, kind, shape):
 
 
 @given(cases())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_combined_masks_equal_loops(case):
     mask, shape, table = case
     whole = mask.crop(shape).expand(shape)
@@ -62,7 +60,7 @@ def test_combined_masks_equal_loops(case):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_a_crop_is_the_crop_of_the_whole(case, data):
     mask, shape, table = case
     N, M = shape[-2:]
@@ -75,7 +73,7 @@ def test_a_crop_is_the_crop_of_the_whole(case, data):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_nothing_is_allowed_outside_the_span(case, data):
     mask, shape, table = case
     first = data.draw(st.integers(0, shape[-2] - 1))
@@ -88,7 +86,7 @@ def test_nothing_is_allowed_outside_the_span(case, data):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_all_is_allowed_that_is_certain(case, data):
     mask, shape, table = case
     first = data.draw(st.integers(0, shape[-2] - 1))
@@ -229,75 +227,10 @@ def test_runs_are_where_their_lengths_are():
     assert found.end.dtype == torch.long
 
 
-class Ahead(Causal):
-    """Two keys more than its parent allows."""
-
-    def allowed(self, query, key, shape):
-        return key <= query + 2
-
-
-class AheadWithSpan(Causal):
-    def allowed(self, query, key, shape):
-        return key <= query + 2
-
-    def span(self, queries, shape):
-        return range(min(shape[-1], queries[-1] + 3))
-
-
-class TwoMore:
-    def allowed(self, query, key, shape):
-        return key <= query + 2
-
-
-class AheadByMixin(TwoMore, Causal):
-    pass
-
-
-class Near(Causal):
-    """It knows more of what its parent allows."""
-
-    def span(self, queries, shape):
-        return range(queries[-1] + 1)
-
-
-class AheadByTwo(Near, Ahead):
-    """Whose span is of another mask than what it allows."""
-
-
-@pytest.mark.parametrize("ahead", [Ahead, AheadByMixin, AheadByTwo])
-def test_what_a_parent_knows_of_its_own_keys_does_not_bind_another(ahead):
-    shape, few = (6, 6), range(3)
-    assert ahead().span(few, shape) == range(6)
-    assert ahead().certain(few, shape) == range(0)
-    assert not ahead().leaves_every_row(shape)
-    assert AheadWithSpan().span(few, shape) == range(5)
-    assert Causal().span(few, shape) == range(3)
-
-
-class Either(Combined):
-    """Any of its parts is enough."""
-
-    def allowed(self, query, key, shape):
-        first, second = (part.allowed(query, key, shape) for part in self.parts)
-        return first | second
-
-
-def test_a_mask_for_some_heads_is_of_its_own_class():
-    tables = tuple(Dense(torch.rand(3, 4, 4) > 0.5) for _ in range(2))
-    whole = Either(tables).crop((3, 4, 4))
-    chosen = Either(tables).of_heads(slice(1, 2)).crop((1, 4, 4))
-    assert torch.equal(chosen, whole[1:2])
-
-
-Kind = TypeVar("Kind")
-
-
-class AheadOfKind(Ahead, Generic[Kind]):
-    """Masks may be classes that take types."""
-
-
-def test_what_else_a_class_is_stays():
-    assert Near().span(range(3), (6, 6)) == range(3)
-    assert AheadOfKind[int]().span(range(3), (6, 6)) == range(6)
+def test_a_mask_is_not_derived_from_another():
+    """Whose span would be untrue of what it allows."""
+    for parents in ((Causal,), (Combined,), (Window, Causal)):
+        with pytest.raises(ArgumentError, match="derived from Mask itself"):
+            type("Ahead", parents, {})
     within = Combined((Combined((Causal(), Window(2))), Dense(torch.ones(3, 3) > 0)))
     assert [type(part) for part in within.parts] == [Causal, Window, Dense]

@@ -15,7 +15,7 @@ from heedful.ops.causes import Causes
 from heedful.ops.one_weight import one_weight
 
 
-@settings(max_examples=300)
+@settings(max_examples=50)
 @given(made=causes(), place=st.tuples(*[st.integers(0, 99)] * 3))
 def test_every_step_equals_its_formula(made, place):
     of, (map_, seen) = made

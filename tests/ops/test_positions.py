@@ -60,11 +60,6 @@ def test_rotated_products_depend_on_the_distance_alone():
     assert product(3, 1) != pytest.approx(product(3, 2), abs=1e-3)
 
 
-def test_rotation_keeps_the_type():
-    vectors = torch.randn(1, 4, 6, dtype=torch.bfloat16)
-    assert rotate(vectors, *rotary(torch.arange(4), 6)).dtype == torch.bfloat16
-
-
 def by_llama(frequency, factor, original, low, high):
     """One frequency by Llama 3.1's own code, `apply_scaling`."""
     wavelength = 2 * math.pi / frequency

@@ -49,7 +49,7 @@ def by_definition(of, map_, seen, queries, keys):
     return share, chance, learned, counts
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(made=causes(), data=st.data(), entries=st.integers(1, 200), rows=st.integers(1, 9))
 def test_shares_equal_their_definition(made, data, entries, rows):
     """Padding, windows, groups, tables for each head, learned sinks, rows that see nothing."""

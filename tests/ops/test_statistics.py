@@ -132,7 +132,7 @@ PARTS = torch.tensor([[1], [2], [3]])
 SIZES = {"entries": st.integers(1, 200), "queries": st.integers(1, 9)}
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
 def test_statistics_equal_their_definitions(made, sizes):
     of, (map_, seen) = made
@@ -142,7 +142,7 @@ def test_statistics_equal_their_definitions(made, sizes):
         np.testing.assert_allclose(found[name], value, atol=4e-6, rtol=1e-6, err_msg=name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(made=causes(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
 def test_blocks_merge_in_any_order(made, sizes, seed):
     """Blocks of any size in two halves, each in an order of its own, merged: as in one pass."""
@@ -177,7 +177,7 @@ def test_blocks_merge_in_any_order(made, sizes, seed):
         assert torch.equal(merged_top.keys, top.keys)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(made=causes(), k=st.integers(1, 15), sizes=st.fixed_dictionaries(SIZES))
 def test_top_keys(made, k, sizes):
     of, (map_, seen) = made
@@ -205,7 +205,7 @@ def test_of_equal_scores_the_first(rows, k):
     assert torch.equal(values, scores.gather(-1, places))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
 def test_received_as_a_mean_divides_by_who_may_see(made, sizes):
     of, (map_, _) = made
@@ -263,7 +263,7 @@ def test_what_is_hidden_and_weighs_nothing_adds_nothing():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
 def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(made, sizes):
     of, (map_, seen) = made

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text import BPETokenizer, load_tokenizer, python_reference
+from heedful.text import BPETokenizer, python_reference
 from heedful.text.bpe import SPLIT
 
 TRAINED = BPETokenizer.train([python_reference()], 900)
@@ -70,10 +70,7 @@ def test_training_counts_pairs():
     tokenizer = BPETokenizer.train(["ab ab ab ab cd cd"], 259)
     tokens = {tokenizer.token_bytes(id) for id in range(256, 259)}
     assert tokens == {b"ab", b" ab", b"cd"}
-
-
-def test_a_text_with_few_pairs_gives_fewer_tokens():
-    assert BPETokenizer.train(["aa"], 4096).size == 257
+    assert BPETokenizer.train(["aa"], 4096).size == 257  # a text with fewer pairs
 
 
 def test_a_special_token_is_ordinary_text():
@@ -92,14 +89,6 @@ def test_what_does_not_fit_is_refused():
         BPETokenizer(tokenizers.Tokenizer(models.WordPiece()))
     with pytest.raises(TextError, match="position 1"):
         TRAINED.encode("a\ud800")
-
-
-def test_the_saved_file_is_hugging_faces_own(tmp_path):
-    TRAINED.save(tmp_path / "mine.json")
-    text = "for x in range(7): … 🙂"
-    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "mine.json"))
-    assert theirs.encode(text).ids == TRAINED.encode(text)
-    assert load_tokenizer(tmp_path / "mine.json").encode(text) == TRAINED.encode(text)
 
 
 def test_a_text_without_words_is_learned_too():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError
 from heedful.text import BPETokenizer, FramedTokenizer, WordPieceTokenizer, load_tokenizer
-from heedful.text.framing import kept
+from heedful.text.library import kept
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -43,7 +43,7 @@ def pair(files, tmp_path_factory):
 
 
 @given(TEXTS, st.none() | TEXTS.filter(bool))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_ids_are_those_of_transformers_on_any_text_and_pair(pair, text, second):
     theirs, ours = pair
     assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
@@ -53,7 +53,7 @@ def test_ids_are_those_of_transformers_on_any_text_and_pair(pair, text, second):
 
 
 @given(TEXTS.filter(bool), st.none() | TEXTS.filter(bool), st.integers(6, 20))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_a_text_is_cut_as_transformers_does(pair, text, second, most):
     theirs, ours = pair
     inputs = ours.inputs(text, second, most=most)
@@ -63,7 +63,7 @@ def test_a_text_is_cut_as_transformers_does(pair, text, second, most):
 
 
 @given(TEXTS.filter(str.strip), st.none() | TEXTS.filter(str.strip), st.integers(5, 20))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_words_in_pieces_are_cut_as_transformers_does(words, text, second, most):
     theirs, ours = words
     assume(all(ours.encode(part) for part in (text, second) if part))
@@ -159,5 +159,3 @@ def test_the_spans_of_a_pair_whose_first_text_is_one_token(pair, words):
 def test_what_cannot_be(pair):
     with pytest.raises(ArgumentError, match="room for 1 tokens beside the frame"):
         pair[1].inputs("Paris", "Madrid", most=5)
-    with pytest.raises(TextError, match="UTF-8"):
-        pair[1].inputs("a\udcff")

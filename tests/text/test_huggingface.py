@@ -85,12 +85,6 @@ def test_damaged_files_are_one_clear_line(name, content, words, files, tmp_path)
         load_tokenizer(tmp_path)
 
 
-def test_half_of_the_files_is_no_tokenizer(files, tmp_path):
-    (tmp_path / "vocab.json").write_bytes((files / "vocab.json").read_bytes())
-    with pytest.raises(RunError, match=r"no file .*tokenizer.json"):
-        load_tokenizer(tmp_path)
-
-
 @pytest.mark.parametrize(
     "ours",
     [CharacterTokenizer.train([TEXT]), BPETokenizer.train([TEXT * 9], 290)],

@@ -48,15 +48,6 @@ def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, bloc
     assert words == regex.findall(pattern, text)
 
 
-@given(block=st.integers(1, 30), size=st.integers(12, 30))
-def test_prose_is_always_cut_at_a_safe_place(block, size):
-    text = "Now is the winter of our discontent, made glorious summer; 1597.\n" * 5
-    pieces = list(cut([text[at : at + block] for at in range(0, len(text), block)], size))
-    assert "".join(pieces) == text
-    assert all(piece[-1].isalnum() for piece in pieces[:-1])
-    assert [w for p in pieces for w in regex.findall(GPT2, p)] == regex.findall(GPT2, text)
-
-
 def test_a_text_without_a_safe_place_is_cut_at_the_size():
     assert list(cut(["-" * 25], 10)) == ["-" * 10, "-" * 10, "-" * 5]
 

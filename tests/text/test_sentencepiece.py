@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from llama_tokenizers import of_bytes, of_characters
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError
 from heedful.text import (
     BPETokenizer,
     ForeignTokenizerError,
@@ -50,6 +50,7 @@ def both(request, tmp_path_factory):
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_ids_and_text_are_those_of_transformers(both, text):
     _, ours, theirs = both
+    assume(not any(token in text for token in theirs.all_special_tokens))  # ordinary text to us
     ids = [*ours.first, *ours.encode(text)]
     assert ids == theirs(text).input_ids
     back = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -64,11 +65,6 @@ def test_a_text_comes_back(both, text):
     wanted = {"Mistral": text.removeprefix(" "), "Qwen": text.replace("e\u0301", "é")}
     assert ours.decode(ids) == wanted.get(name, text)
     assert len(ours.pieces(ids)) == len(ids)
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_where_tokens_stand_is_what_transformers_says(both, text):
-    _, ours, theirs = both
     found = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
     assert ours.spans(text) == found["offset_mapping"]
 
@@ -111,17 +107,6 @@ def test_it_is_written_and_read_again(tmp_path):
     assert theirs.model_max_length == 99
 
 
-def test_older_files_say_by_a_word_what_stands_first(tmp_path):
-    described = json.loads(of_bytes().to_str())["model"]
-    (tmp_path / "vocab.json").write_text(json.dumps(described["vocab"]))
-    merges = "\n".join(" ".join(pair) for pair in described["merges"])
-    (tmp_path / "merges.txt").write_text(merges)
-    for asked, first in ((True, (0,)), (False, ())):
-        about = {"add_bos_token": asked, "bos_token": "<s>"}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
-        assert load_tokenizer(tmp_path).first == first
-
-
 def spoiled(change):
     described = json.loads(of_characters().to_str())
     change(described)
@@ -145,10 +130,4 @@ def test_others_are_refused(change, tmp_path):
         SentencePieceTokenizer(library)
     library.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ForeignTokenizerError, match=r"tokenizer.json has a tokenizer"):
-        load_tokenizer(tmp_path)
-
-
-def test_a_file_of_sentencepiece_alone_is_refused_with_what_to_do(tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
-    with pytest.raises(RunError, match=r"tokenizer.model without tokenizer.json .*save_pretrained"):
         load_tokenizer(tmp_path)

@@ -5,11 +5,9 @@ step on a few words; here the same steps are taken on any text, by the layers th
 004 (Zhang, *LLM: From Zero to Hero*) goes on to the next word; so does a whole model.
 """
 
-from heedful.explain.pairs import explain_seq2seq
-from heedful.explain.printed import document_004
+from heedful.explain.models import explain_bert, explain_gpt, explain_seq2seq
 from heedful.explain.stages import Answer, Explanation, Formula, Likely, Section, Stage
-from heedful.explain.trained import explain_bert, explain_gpt
-from heedful.explain.variants import VARIANTS, explain, vector
+from heedful.explain.variants import VARIANTS, document_004, explain, vector
 
 __all__ = [
     "VARIANTS",

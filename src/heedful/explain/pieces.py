@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.explain.stages import Formula, How, Stage, held, reader_of
+from heedful.explain.stages import Formula, Stage, held, reader_of
 from heedful.layers import ACTIVATIONS, GATES
+from heedful.ops.positions import rotate
 
 
-def looked_up(
-    name: str, found: Tensor, formula: str, sentence: str, rows: str, row_of: Callable[[int], int]
-) -> Stage:
-    """Rows taken from a table; `row_of(n)` names the row that token n got."""
+def looked_up(name: str, rows: Tensor, formula: str, sentence: str, indices: Tensor) -> Stage:
+    """Rows taken from a table: for token n the one at indices[n]."""
 
     def how(head: int, row: int, column: int) -> Formula:
-        return Formula(f"row {row_of(row)}, column {column} of the table", ())
+        return Formula(f"row {int(indices[row])}, column {column} of the table", ())
 
-    return held(name, found, formula, sentence, rows, how=how, kind=name)
+    return held(name, rows, formula, sentence, "tokens", how=how, kind=name)
 
 
 def placed(table: Tensor, rows: str) -> Stage:
@@ -40,35 +40,31 @@ def placed(table: Tensor, rows: str) -> Stage:
     )  # fmt: skip
 
 
-def normed(
-    name: str,
-    source: Stage,
-    norm: nn.Module,
-    made: Tensor,
-    sentence: str,
-    step: str = "",
-    kind: str = "norm",
-) -> Stage:
-    """A norm of each row of what came before, with its formula."""
+def added(name: str, parts: Sequence[Stage], sentence: str, kind: str = "sum") -> Stage:
+    """The sum of stages (N, width) of one shape."""
+    read = [reader_of(stage) for stage in parts]
+
+    def how(head: int, at: int, column: int) -> Formula:
+        return Formula(
+            " + ".join("{}" for _ in parts), tuple(row(head, at)[column] for row in read)
+        )
+
+    formula = f"{name} = {' + '.join(stage.name for stage in parts)}"
+    total = functools.reduce(operator.add, (stage.numbers() for stage in parts))
     return held(
-        name, made, f"{name} = {_norm_formula(source.name, norm)}", sentence, source.rows,
-        how=_norming(source, norm), sources=(source,), reads="row", step=step, kind=kind,
+        name, total, formula, sentence, parts[0].rows,
+        how=how, sources=tuple(parts), reads="number", kind=kind,
     )  # fmt: skip
 
 
-def _norm_formula(name: str, norm: nn.Module) -> str:
-    if isinstance(norm, nn.LayerNorm):
-        return f"({name} - its mean) / its deviation · gain + shift"
-    return f"{name} / root of its mean square · gain"
-
-
-def _norming(source: Stage, norm: Any) -> How:
-    """How one number of a LayerNorm or RMSNorm comes about; the epsilon is in the root."""
+def normed(
+    name: str, source: Stage, norm: Any, sentence: str, step: str = "", kind: str = "norm"
+) -> Stage:
+    """A LayerNorm or RMSNorm of each row of a stage; the epsilon is in the root."""
     gain = norm.weight.detach().double()
     shift = getattr(norm, "bias", None)
     shift = None if shift is None else shift.detach()
     epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
-
     centred = isinstance(norm, nn.LayerNorm)
     read = reader_of(source)
 
@@ -88,14 +84,41 @@ def _norming(source: Stage, norm: Any) -> How:
             return Formula("({} - {}) / {} × {}", numbers)
         return Formula("({} - {}) / {} × {} + {}", (*numbers, float(shift[column])))
 
-    return how
+    formula = f"{source.name} / root of its mean square · gain"
+    if centred:
+        formula = f"({source.name} - its mean) / its deviation · gain + shift"
+    return held(
+        name, norm(source.numbers()), f"{name} = {formula}", sentence, source.rows,
+        how=how, sources=(source,), reads="row", step=step, kind=kind,
+    )  # fmt: skip
+
+
+def rotated(source: Stage, rotary: tuple[Tensor, Tensor]) -> Stage:
+    """Queries or keys turned by the angles of their places; cosines and sines are (N, d / 2)."""
+    cosines, sines = rotary
+    half = source.shape[-1] // 2
+    read = reader_of(source)
+
+    def how(head: int, row: int, column: int) -> Formula:
+        pair, vector = column % half, read(head, row)
+        here, other = vector[column], vector[(column + half) % (2 * half)]
+        sign = "-" if column < half else "+"
+        numbers = (here, float(cosines[row, pair]), other, float(sines[row, pair]))
+        return Formula(f"{{}} × {{}} {sign} {{}} × {{}}", numbers)
+
+    return held(
+        f"rotated {source.kind}", rotate(source.numbers(), cosines, sines),
+        f"rotated {source.kind} = {source.name} turned by the angle of its place",
+        f"Two numbers {half} apart are turned by an angle that grows with the place (rotary "
+        "positions): the score of two tokens then depends on their distance.",
+        source.rows, how=how, sources=(source,), reads="pair", step="rotated", kind=source.kind,
+    )  # fmt: skip
 
 
 def linear(
     name: str,
     source: Stage,
     layer: nn.Linear,
-    made: Tensor,
     table: str,
     about: tuple[str, str],
     rows: slice = slice(None),
@@ -107,16 +130,22 @@ def linear(
         name: of the product.
         source: what the layer reads.
         layer: of which `rows` are the outputs that belong to this product.
-        made: the product.
         table: the name of the table.
         about: a sentence on the table, and one on the product.
     """
     weights = held(table, layer.weight.detach()[rows].T, "", about[0], "width", kind="table")
-    bias = None if layer.bias is None else layer.bias.detach()[rows]
+    bias = bias_of(layer)
+    bias = None if bias is None else bias[rows]
     formula = f"{name} = {source.name} · {table}" + ("" if bias is None else " + bias")
+    made = layer(source.numbers())[..., rows]
     product = held(name, made, formula, about[1], source.rows, (source, weights), bias=bias,
                    kind=kind)  # fmt: skip
     return [weights, product]
+
+
+def bias_of(layer: nn.Linear) -> Tensor | None:
+    """The bias of a linear layer, without its gradient; None where it has none."""
+    return None if layer.bias is None else layer.bias.detach()
 
 
 class Activation(NamedTuple):
@@ -158,21 +187,6 @@ WRITTEN = {
 }
 
 
-def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
-    """What an activation of `ACTIVATIONS` makes of each number by itself."""
-    name = next(name for name, function in ACTIVATIONS.items() if function is activation)
-    written, read = WRITTEN[name], reader_of(source)
-
-    def how(head: int, row: int, column: int) -> Formula:
-        return written.of(read(head, row)[column])
-
-    return held(
-        "activated", activation(source.numbers()),
-        f"activated = {written.formula.format(source.name)}", written.says, source.rows, how=how,
-        sources=(source,), reads="number", kind="inner",
-    )  # fmt: skip
-
-
 GATED = {
     "swiglu": Activation(
         "{0} / (1 + e^-{0})",
@@ -184,19 +198,27 @@ GATED = {
 }
 
 
-def gated(gate: Stage, up: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
-    """What a gate, through an activation of `GATES`, lets through of the other half."""
-    written = GATED[next(name for name, function in GATES.items() if function is activation)]
-    reads, lets = reader_of(gate), reader_of(up)
+def activated(
+    source: Stage, activation: Callable[[Tensor], Tensor], up: Stage | None = None
+) -> Stage:
+    """Each number through an activation of `ACTIVATIONS`; one of `GATES` is a factor of `up`."""
+    functions, table = (ACTIVATIONS, WRITTEN) if up is None else (GATES, GATED)
+    written = table[next(name for name, function in functions.items() if function is activation)]
+    sources = (source,) if up is None else (source, up)
+    gate, *others = map(reader_of, sources)
 
     def how(head: int, row: int, column: int) -> Formula:
-        first, second = reads(head, row)[column], lets(head, row)[column]
-        text, numbers = written.of(first)
-        return Formula(f"{text} × {{}}", (*numbers, second))
+        text, numbers = written.of(gate(head, row)[column])
+        factors = tuple(read(head, row)[column] for read in others)
+        return Formula(text + " × {}" * len(factors), (*numbers, *factors))
 
+    name, made = "activated", activation(source.numbers())
+    formula, sentence = written.formula.format(source.name), written.says
+    if up is not None:
+        name, made = "gated", made * up.numbers()
+        formula += f" × {up.name}"
+        sentence += " says how much of the other goes on."
     return held(
-        "gated", activation(gate.numbers()) * up.numbers(),
-        f"gated = {written.formula.format(gate.name)} × {up.name}",
-        f"{written.says} says how much of the other goes on.", gate.rows, how=how,
-        sources=(gate, up), reads="number", kind="inner",
+        name, made, f"{name} = {formula}", sentence, source.rows, how=how, sources=sources,
+        reads="number", kind="inner",
     )  # fmt: skip

@@ -33,14 +33,6 @@ class Formula(NamedTuple):
 How: TypeAlias = Callable[[int, int, int], Formula]
 
 
-class Terms(NamedTuple):
-    """A number as a sum: of the products of two vectors, and what is added to them (a bias)."""
-
-    left: Tensor
-    right: Tensor
-    more: float | None
-
-
 @dataclass(frozen=True)
 class Stage:
     """One step: what it is called, how large it is, what happened, and any part of its numbers.
@@ -86,19 +78,19 @@ class Stage:
         part = self.part(rows, columns)
         return part[head * len(part) // heads] if part.ndim == 3 else part
 
-    def terms(self, row: int, column: int, head: int = 0, heads: int = 1) -> Terms:
-        """The sum of products that the number at a row and a column is; needs `factors`."""
+    def terms(
+        self, row: int, column: int, head: int = 0, heads: int = 1
+    ) -> tuple[Tensor, Tensor, float | None]:
+        """The two vectors whose product a number is, and the bias added to it; needs `factors`."""
         left, right = cast("tuple[Stage, Stage]", self.factors)
         first = left.of_head(head, heads, [row], range(left.shape[-1]))[0]
         if self.columns in ("tokens", "memory"):
-            return Terms(
-                first, right.of_head(head, heads, [column], range(right.shape[-1]))[0], None
-            )
+            return first, right.of_head(head, heads, [column], range(right.shape[-1]))[0], None
         second = right.of_head(head, heads, range(right.shape[-2]), [column])[:, 0]
-        more = self.bias
-        if more is not None and more.ndim == 2:
-            more = more[head * len(more) // heads]
-        return Terms(first, second, None if more is None else float(more[column]))
+        if self.bias is None:
+            return first, second, None
+        bias = self.bias if self.bias.ndim == 1 else self.bias[head * len(self.bias) // heads]
+        return first, second, float(bias[column])
 
     def formula_of(self, row: int, column: int, head: int = 0, heads: int = 1) -> Formula:
         """The formula of the number at a row and a column; needs `how`."""
@@ -176,9 +168,9 @@ class Explanation:
 
     title: str
     tokens: tuple[str, ...]
-    memory: tuple[str, ...]
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
+    memory: tuple[str, ...] = ()
     heads: int = 1
     head: int = 0
     layers: int = 1

@@ -1,4 +1,4 @@
-"""The variants that the documents teach, each with its own layer, on any text."""
+"""Attention without a model: the documents' variants, on any text, and what 004 prints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from heedful.errors import ArgumentError
-from heedful.explain.attending import Causes, added, attend, mix, project
+from heedful.explain.attending import attend, attention_stages
+from heedful.explain.pieces import added, placed
 from heedful.explain.stages import Explanation, Section, Stage, check_index, held
 from heedful.layers import (
     CausalAttention,
     CrossAttention,
-    Heads,
     MultiHeadAttention,
     SelfAttention,
     SimpleSelfAttention,
@@ -25,7 +25,10 @@ from heedful.ops.positions import sinusoidal
 from heedful.text.examples import EMBEDDINGS, SENTENCE
 from heedful.text.words import words
 
-LARGEST = 16_384  # numbers in a vector: wider than any model's, and still drawn in a moment
+TABLES = (
+    "The weights that make queries, keys and values. A model learns them; here they are drawn from "
+    "the seed."
+)
 DOCUMENT = dict(zip(SENTENCE.split(), EMBEDDINGS, strict=True))
 
 
@@ -116,9 +119,8 @@ def explain(
     number = (kind.heads or 1) if heads is None else heads
     usual = 4 if positions and kind.width == 3 else kind.width
     width = usual if dim is None else dim
-    _check(dim=width, heads=number, head_dim=1 if head_dim is None else head_dim)
-    if not -(2**63) <= seed < 2**63:
-        raise ArgumentError(f"seed {seed}", expected="a whole number of 64 bits")
+    if width < 1:
+        raise ArgumentError(f"dim {width}", expected="a width of 1 or more")
     check_index("head", head, number)
     tokens, others = words(text), [] if memory is None else words(memory)
     layer = drawn(lambda: kind.layer(width, number, head_dim), seed)
@@ -129,7 +131,9 @@ def explain(
         if others:
             stages += _embed(others, "memory", table, positions)
             sources.append(stages[-1])
-        stages += _through(layer, kind, sources)
+        stages += attention_stages(layer, *sources, tables=TABLES, causal=kind.causal)
+    if getattr(layer, "residual", False):
+        stages += _with_residual(stages.pop(), sources[0])
     return Explanation(
         title=f"{variant}: {kind.says}",
         tokens=tuple(tokens),
@@ -186,7 +190,7 @@ def drawn(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.no_grad():
         for weight in layer.parameters():
             weight.normal_(std=math.sqrt(3 / weight.shape[-1]), generator=generator)
-            weight.mul_(100).round_().div_(100)
+            weight.mul_(100).round_().div_(100).add_(0.0)  # no −0
     return layer
 
 
@@ -214,92 +218,41 @@ def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | N
     return kind
 
 
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not 1 <= size <= LARGEST:
-            raise ArgumentError(f"{name} {size}", expected=f"a number from 1 to {LARGEST:,}")
-
-
 def _embed(
     tokens: Sequence[str], rows: str, table: dict[str, tuple[float, ...]], positions: bool
 ) -> list[Stage]:
     """The vectors of the tokens of one text; with positions, these too, and their sum."""
     x = torch.tensor([table[token] for token in tokens], dtype=torch.float64)
     width = x.shape[-1]
-    second = rows == "memory"
-    name = "memory" if second else "embeddings"
-    found = [
-        held(
-            name,
-            x,
-            f"{name} = table[token]",
-            ("The second text, which the first one looks at: each" if second else "Each")
-            + f" token becomes a vector of {_numbers(width)}, the same wherever it stands.",
-            rows,
-            kind=name,
-        )
-    ]
-    if positions:
-        sines = sinusoidal(len(tokens), width).double()
-        where, total = (f"{name} {word}" if second else word for word in ("positions", "input"))
-        found.append(
-            held(where, sines, "sin and cos of place / 10000^(2i/width)",
-                 "Sines and cosines of each token's place, so that order is told.", rows,
-                 kind="positions")
-        )  # fmt: skip
-        sentence = "The vector of the token and that of its place, added."
-        found.append(added(total, list(found), sentence, x + sines, "input"))
-    return found
+    name, before, subject = "embeddings", "", "Each"
+    if rows == "memory":
+        name, before = "memory", "memory "
+        subject = "The second text, which the first one looks at: each"
+    sentence = (
+        f"{subject} token becomes a vector of {width:,} number{'s'[: width != 1]}, the same "
+        "wherever it stands."
+    )
+    vectors = held(name, x, f"{name} = table[token]", sentence, rows, kind=name)
+    if not positions:
+        return [vectors]
+    sines = held(
+        f"{before}positions", sinusoidal(len(tokens), width).double(),
+        "sin and cos of place / 10000^(2i/width)",
+        "Sines and cosines of each token's place, so that order is told.", rows, kind="positions",
+    )  # fmt: skip
+    sentence = "The vector of the token and that of its place, added."
+    return [vectors, sines, added(f"{before}input", [vectors, sines], sentence, "input")]
 
 
-def _through(layer: nn.Module, kind: Variant, sources: list[Stage]) -> list[Stage]:
-    """The layer's way from what it reads to its output."""
-    tensors = [source.numbers().unsqueeze(0) for source in sources]
-    heads: Heads = layer.project(*tensors)  # type: ignore[operator]
-    asking, asked = sources[0], sources[-1]
-    if isinstance(layer, SimpleSelfAttention):
-        return attend(Causes(heads, causal=False, scale=1.0), [asking, asking, asking])
-    tables = _tables(layer, asking.shape[-1], len(sources))
-    vectors = [
-        project(name, tensor[0], source, table, step="vectors")
-        for name, tensor, source, table in zip(
-            Heads._fields, heads, (asking, asked, asked), tables, strict=True
-        )
-    ]
-    found = [*tables, *vectors, *attend(Causes(heads, kind.causal, scale=None), vectors)]
-    back = getattr(layer, "output", None)
-    if isinstance(back, nn.Linear):
-        found += mix(found[-1], back)
-    if getattr(layer, "residual", False):
-        found[-1] = dataclasses.replace(
-            found[-1], name="projected", formula="projected = context · W_output"
-        )
-        found.append(
-            added("output", [found[-1], asking],
-                  "What it has found and the token's own vector, added (residual): the token as "
-                  "before, refined by those that it looked at.",
-                  layer(*tensors)[0])
-        )  # fmt: skip
-    return found
-
-
-def _tables(layer: nn.Module, width: int, sources: int) -> list[Stage]:
-    """The weights of the projections: what they make of the unit vectors, as they have no bias."""
-    unit = torch.eye(width, dtype=torch.float64).unsqueeze(0)
-    heads: Heads = layer.project(*[unit] * sources)  # type: ignore[operator]
-    return [
-        held(
-            f"W_{name}",
-            table[0],
-            "",
-            "The weights that make queries, keys and values. A model learns them; here they are "
-            "drawn from the seed.",
-            "width",
-            step="tables",
-            kind="table",
-        )
-        for name, table in zip(Heads._fields, heads, strict=True)
-    ]
+def _with_residual(output: Stage, source: Stage) -> list[Stage]:
+    """The output of a layer to which what it read is added."""
+    formula = "projected = context · W_output"
+    projected = dataclasses.replace(output, name="projected", formula=formula)
+    sentence = (
+        "What it has found and the token's own vector, added (residual): the token as before, "
+        "refined by those that it looked at."
+    )
+    return [projected, added("output", [projected, source], sentence)]
 
 
 def _notes(table: dict[str, tuple[float, ...]], width: int, seed: int) -> tuple[str, ...]:
@@ -315,5 +268,43 @@ def _notes(table: dict[str, tuple[float, ...]], width: int, seed: int) -> tuple[
     return (f"Document 002 prints the vectors of {', '.join(printed)}; the others are {rest}",)
 
 
-def _numbers(count: int) -> str:
-    return f"{count:,} number" + ("s" if count != 1 else "")
+# Document 004 (Zhang, *LLM: From Zero to Hero*)
+TOKENS = (
+    ".", " By", " mastering", " the", " art", " of", " identifying", " underlying", " motivations",
+    " and", " desires", ",", " we", " equip", " ourselves", " with",
+)  # fmt: skip
+WIDTH = 64
+# Its section 4.3: the first three columns of the first three rows of one head
+SCORES = ((0.2712, 0.5608, -0.4975), (-0.0456, 0.3352, -0.2611), (-0.0627, 0.1498, -0.3736))
+
+
+def document_004() -> Explanation:
+    """The table of positions that it prints, and its scores on their way to weights, in float64.
+
+    Its embeddings and projections are drawn at random and printed in part: what follows from them
+    alone cannot be computed again.
+
+    >>> document_004().stage("weights").part([2], range(3))
+    tensor([[0.3368, 0.4165, 0.2468]], dtype=torch.float64)
+    """
+    scores = torch.tensor(SCORES, dtype=torch.float64)
+    unit = torch.eye(len(SCORES), dtype=torch.float64)
+    printed = held(
+        "scores", scores, "",
+        "Document 004 prints these of one head, already divided by √16 = 4. They are the first "
+        "three columns of its first three rows.", "tokens", columns="tokens",
+    )  # fmt: skip
+    vectors = held("value", unit, "", "", "tokens")
+    _, masked, weights, _ = attend(printed, vectors, vectors, causal=True, scale=1.0)
+    masked = dataclasses.replace(masked, sources=(printed,))
+    weights = dataclasses.replace(weights, sources=(masked,))
+    where = placed(sinusoidal(len(TOKENS), WIDTH).double(), "tokens")
+    return Explanation(
+        title="document 004: its printed numbers (Zhang, LLM: From Zero to Hero)",
+        tokens=TOKENS,
+        sections=(
+            Section("Step 3: positions", (where,)),
+            Section("Steps 4.3 to 4.6: from scores to weights", (printed, masked, weights)),
+        ),
+        notes=("The sentence and the scores are those that document 004 prints.",),
+    )

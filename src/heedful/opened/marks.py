@@ -17,7 +17,7 @@ from typing import NamedTuple
 from heedful.errors import ArgumentError, TextError
 from heedful.opened.cutting import CutWarning
 from heedful.opened.protocol import Opened
-from heedful.text.framing import Span
+from heedful.text.library import Span
 
 
 class Part(NamedTuple):

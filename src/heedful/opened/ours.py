@@ -15,7 +15,7 @@ from heedful.models.search import translate
 from heedful.opened.cutting import check_length, check_not_empty, refuse_second, room_beside
 from heedful.opened.protocol import Opened, Pass
 from heedful.text import FramedTokenizer, Inputs, Tokenizer, WordPieceTokenizer
-from heedful.text.framing import Span, in_contexts
+from heedful.text.library import Span, in_contexts
 from heedful.text.vectors import WordVectors
 
 BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown

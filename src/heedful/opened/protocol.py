@@ -16,7 +16,7 @@ from heedful.opened.cutting import check_is_text
 from heedful.recorder import record
 from heedful.recording import Recording
 from heedful.recording.progress import Tell
-from heedful.text.framing import Span
+from heedful.text.library import Span
 
 
 class Pass(NamedTuple):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from heedful.errors import HeedfulError, RunError
 from heedful.opened.cutting import check_length, check_not_empty, room_beside
 from heedful.opened.protocol import Opened, Pass
-from heedful.text.framing import Span
+from heedful.text.library import Span
 from heedful.text.tokenizer import whole_characters
 from heedful.token_names import piece
 

@@ -3,7 +3,7 @@
 The way of a query, file after file; each calls only those below it:
 
 1. `attention.py` and `steps.py`: what people call. Arrays are read as tensors (`arrays.py`).
-2. `dispatch.py`: who listens, and by which of three roads a call goes. `autocast.py`: in float32.
+2. `dispatch.py`: who listens, and by which of three roads a call goes.
 3. `kernels.py`: torch's fused kernels, whole or by blocks. `dropping_out.py`: dropout on a CPU.
 4. `by_definition.py`: the definition, a function for each step.
 5. What listeners get beside the output: `log_sum_exp.py` of kernels.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
-from inspect import getattr_static
 from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from heedful.errors import ArgumentError
 from heedful.ops.score_tables import ALL, Index, Shape, indices, meeting
 
 
@@ -19,21 +19,21 @@ class Mask(ABC):
     """What every mask can do.
 
     A new mask defines `allowed`, of which `crop` and `between` are made; `span` where it knows more
-    than "any key"; and `check` where it has a size of its own. One that inherits from another and
-    says anew what is allowed is not bound by what that knows: `span`, `certain` and
-    `leaves_every_row` are those of any mask again.
+    than "any key"; and `check` where it has a size of its own. None is derived from another one,
+    whose `span` would be untrue of what it allows; masks are combined with `&`.
     """
 
     device: torch.device | None = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        allowed = getattr_static(cls, "allowed")
-        for name in ("span", "certain", "leaves_every_row"):
-            knowing = next(base for base in cls.__mro__ if name in vars(base))
-            # what a class knows of what it allows may be untrue of what another allows
-            if getattr_static(knowing, "allowed", allowed) is not allowed:
-                setattr(cls, name, getattr(Mask, name))
+        parents = [base.__name__ for base in cls.__bases__ if issubclass(base, Mask)]
+        if parents != ["Mask"]:
+            raise ArgumentError(
+                f"a mask {cls.__name__} that is derived from {', '.join(parents)}",
+                expected="one derived from Mask itself",
+                remedy="combine masks with &",
+            )
 
     @abstractmethod
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
@@ -163,5 +163,4 @@ def changed(mask: Mask, **fields: object) -> Mask:
 
 
 def _parts(mask: Mask) -> tuple[Mask, ...]:
-    # a class that inherits from it may put its parts together in another way
-    return mask.parts if type(mask) is Combined else (mask,)
+    return mask.parts if isinstance(mask, Combined) else (mask,)

@@ -6,7 +6,8 @@ B batch, H query heads, G key heads (H = r·G), N queries, M keys, d query width
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from heedful.errors import ArgumentError
 from heedful.ops.masks import Causal, Dense, Mask
 from heedful.ops.score_tables import check_broadcast
 
+Made = TypeVar("Made")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -197,3 +199,20 @@ def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
             remedy="pass it as mask=",
         )
     check_broadcast("bias", bias, shape)
+
+
+def in_float32(function: Callable[[Arguments], Made], arguments: Arguments) -> Made:
+    """What a function makes of arguments; on a CPU in float32 where autocast would narrow them.
+
+    torch's kernel there takes four times as long for the gradient in bfloat16, and every other road
+    (dropout, `vmap`, the definition) gives what the kernel gives.
+    """
+    if arguments.query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return function(arguments)
+    query, key, value = map(_wide, (arguments.query, arguments.key, arguments.value))
+    with torch.autocast("cpu", enabled=False):
+        return function(arguments._replace(query=query, key=key, value=value))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.get_autocast_dtype("cpu") else tensor

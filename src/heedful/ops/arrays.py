@@ -20,34 +20,10 @@ from heedful.ops.masks import Mask
 
 P = ParamSpec("P")
 R = TypeVar("R")
+ARGUMENTS = ("query", "key", "value", "mask", "bias")  # of attention
 Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays; the result is the same
 
 FLOATS = (np.float32, np.float16, np.float64)
-
-
-def through(
-    function: Callable[..., Any],
-    query: np.ndarray,
-    key: object,
-    value: object,
-    *,
-    mask: object,
-    bias: object,
-    **others: Any,
-) -> Any:
-    """Call a function of tensors with arrays; its result as an array, or as a tuple of arrays.
-
-    Raises:
-        ArgumentError: a tensor or a list among the arrays, or an array of a type that cannot be
-            meant.
-    """
-    inputs = [_tensor("query", query, *FLOATS)]
-    inputs += [_tensor("key", key, query.dtype.type), _tensor("value", value, query.dtype.type)]
-    if mask is not None and not isinstance(mask, Mask):
-        mask = _tensor("mask", mask, np.bool_)
-    if bias is not None:
-        bias = _tensor("bias", bias, *FLOATS)
-    return as_arrays(function(*inputs, mask=mask, bias=bias, **others))
 
 
 def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -92,12 +68,11 @@ def as_tensors(given: Mapping[str, object], names: Collection[str]) -> dict[str,
         for name, value in wanted.items()
         if not isinstance(value, Mask)
     }
-    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    # a bias decides no type, as among tensors
+    numbers = {name for name, t in tensors.items() if t.is_floating_point() and name != "bias"}
+    kinds = {tensors[name].dtype for name in numbers}
     widest = functools.reduce(torch.promote_types, kinds) if kinds else None
-    return {
-        name: tensor.to(widest) if tensor.is_floating_point() else tensor
-        for name, tensor in tensors.items()
-    }
+    return {name: t.to(widest) if name in numbers else t for name, t in tensors.items()}
 
 
 def as_arrays(result: Any) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
-import numpy as np
 from jaxtyping import Float
 
-from heedful.ops import arrays
-from heedful.ops.arguments import check
-from heedful.ops.arrays import Values
-from heedful.ops.autocast import in_float32
+from heedful.ops.arguments import check, in_float32
+from heedful.ops.arrays import ARGUMENTS, Values, takes_arrays
 from heedful.ops.by_definition import weights
 from heedful.ops.dispatch import attend
 from heedful.ops.masks import Mask
@@ -46,6 +43,7 @@ def attention(
 ) -> tuple[Values, Values]: ...
 
 
+@takes_arrays(*ARGUMENTS)
 def attention(
     query: Float[Values, "*lead queries width"],
     key: Float[Values, "*key_lead keys width"],
@@ -95,21 +93,9 @@ def attention(
     array([[2., 3.],
            [2., 3.]], dtype=float32)
     """
-    if isinstance(query, np.ndarray):
-        return arrays.through(
-            attention,
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            causal=causal,
-            scale=scale,
-            dropout=dropout,
-            return_weights=return_weights,
-        )
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
-    context = attend(arguments)
-    return (context, in_float32(weights, arguments)) if return_weights else context
+    context: Any = attend(arguments)
+    made: Any = (context, in_float32(weights, arguments)) if return_weights else context
+    return made

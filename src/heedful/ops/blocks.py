@@ -137,23 +137,11 @@ def _block(
     fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], as_slice(queries))
     is_sure = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
-    highest, largest, log_sum_above_highest, empty = _normalise(scores, weights, sinks, is_sure)
-    has_sink = of.sinks is not None
+    of_rows = _normalise(scores, weights, sinks, is_sure)
     return Block(
-        weights,
-        scores,
-        highest,
-        largest,
-        log_sum_above_highest,
-        empty,
-        allowed,
-        heads,
-        queries,
-        allowed.keys,
-        of.shape,
-        of.offset,
-        has_sink,
-    )
+        weights, scores, *of_rows, allowed, heads, queries, allowed.keys, of.shape, of.offset,
+        of.sinks is not None,
+    )  # fmt: skip
 
 
 def _normalise(

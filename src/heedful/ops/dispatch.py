@@ -16,8 +16,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 
 from heedful.ops import by_definition, kernels
-from heedful.ops.arguments import Arguments
-from heedful.ops.autocast import in_float32
+from heedful.ops.arguments import Arguments, in_float32
 from heedful.ops.dropping_out import with_dropout
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask
@@ -108,7 +107,7 @@ def _hides_nothing(mask: Mask | None, shape: tuple[int, ...]) -> bool:
 
 def _is_top_left(mask: Mask | None, shape: tuple[int, ...]) -> bool:
     """Whether the mask is torch's own `is_causal`: query n sees keys m ≤ n."""
-    if type(mask) is not Causal:  # a class that inherits from it may allow something else
+    if not isinstance(mask, Causal):
         return False
     return mask.offset == 0 or (mask.offset is None and shape[-2] == shape[-1])
 

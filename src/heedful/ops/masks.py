@@ -312,13 +312,13 @@ def is_of_ours(mask: Mask) -> bool:
 
     >>> is_of_ours(Causal() & Window(2))
     True
-    >>> class Ahead(Causal):
+    >>> class Ahead(Mask):
     ...     def allowed(self, query, key, shape):
     ...         return key <= query + 1
     >>> is_of_ours(Ahead()), is_of_ours(Causal() & Ahead())
     (False, False)
     """
-    parts = mask.parts if type(mask) is Combined else (mask,)
+    parts = mask.parts if isinstance(mask, Combined) else (mask,)
     return all(type(part) in KINDS for part in parts)
 
 

@@ -42,9 +42,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from heedful.ops.arrays import takes_arrays
-
-CAUSES = ("query", "key", "value", "mask", "bias")
+from heedful.ops.arrays import ARGUMENTS, takes_arrays
 
 # One query, in loops (document 002, after Raschka, part 1)
 
@@ -166,7 +164,7 @@ def masked_softmax(
 # All queries: in loops, then in products
 
 
-@takes_arrays(*CAUSES)
+@takes_arrays(*ARGUMENTS)
 def attention_in_loops(
     query: Float[Tensor, "queries width"],
     key: Float[Tensor, "keys width"],
@@ -196,7 +194,7 @@ def attention_in_loops(
     return torch.stack(contexts), torch.stack(weights)
 
 
-@takes_arrays(*CAUSES)
+@takes_arrays(*ARGUMENTS)
 def attention_in_products(
     query: Float[Tensor, "*lead queries width"],
     key: Float[Tensor, "*lead keys width"],
@@ -218,7 +216,7 @@ def attention_in_products(
 # Batches and heads: in loops, then in one product
 
 
-@takes_arrays(*CAUSES)
+@takes_arrays(*ARGUMENTS)
 def heads_in_loops(
     query: Float[Tensor, "batch heads queries width"],
     key: Float[Tensor, "batch kv_heads keys width"],
@@ -253,7 +251,7 @@ def heads_in_loops(
     return (torch.stack(contexts).unflatten(0, (B, H)), torch.stack(weights).unflatten(0, (B, H)))
 
 
-@takes_arrays(*CAUSES)
+@takes_arrays(*ARGUMENTS)
 def heads_in_products(
     query: Float[Tensor, "*lead heads queries width"],
     key: Float[Tensor, "*lead kv_heads keys width"],

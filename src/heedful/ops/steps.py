@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.ops import arrays, by_definition
-from heedful.ops.arguments import Arguments, check
-from heedful.ops.arrays import Values
-from heedful.ops.autocast import in_float32
+from heedful.ops import by_definition
+from heedful.ops.arguments import Arguments, check, in_float32
+from heedful.ops.arrays import ARGUMENTS, Values, takes_arrays
 from heedful.ops.masks import Mask
 
 
@@ -32,6 +30,7 @@ class Steps(NamedTuple):
     context: Tensor
 
 
+@takes_arrays(*ARGUMENTS)
 def steps(
     query: Float[Values, "*lead queries width"],
     key: Float[Values, "*key_lead keys width"],
@@ -57,18 +56,6 @@ def steps(
     array([[1.   , 0.   ],
            [0.368, 0.632]], dtype=float32)
     """
-    if isinstance(query, np.ndarray):
-        return arrays.through(
-            steps,
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            causal=causal,
-            scale=scale,
-            dropout=dropout,
-        )
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )

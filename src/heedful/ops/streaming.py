@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
-from heedful.ops.arrays import takes_arrays
+from heedful.ops.arrays import ARGUMENTS, takes_arrays
 from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
 from heedful.ops.kernels import four_axes
@@ -54,7 +54,7 @@ class Streamed(NamedTuple):
     statistics: dict[str, Tensor]
 
 
-@takes_arrays("query", "key", "value", "mask", "bias")
+@takes_arrays(*ARGUMENTS)
 def streaming_attention(
     query: Float[Tensor, "*lead queries width"],
     key: Float[Tensor, "*key_lead keys width"],

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import unrounded
-from heedful.ops.evenly import evenly
+from heedful.ops.score_tables import evenly
 from heedful.recording.rounding import tolerance_of
 from heedful.recording.row_sums import sums_of_kernel
 

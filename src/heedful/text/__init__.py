@@ -7,14 +7,13 @@ from heedful.lazy import lazily
 if TYPE_CHECKING:
     from heedful.text.bpe import BPETokenizer, FramedTokenizer
     from heedful.text.characters import CharacterTokenizer
-    from heedful.text.choice import TokenizerChoice
     from heedful.text.dates import date_pairs, unseen_date_pairs
     from heedful.text.examples import LICENCE, TITLE, python_reference
-    from heedful.text.framing import Inputs
     from heedful.text.huggingface import check_exportable, export_tokenizer
+    from heedful.text.library import Inputs
     from heedful.text.loading import ForeignTokenizerError, load_tokenizer
     from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
-    from heedful.text.preparation import prepare
+    from heedful.text.preparation import TokenizerChoice, prepare
     from heedful.text.sentencepiece import SentencePieceTokenizer
     from heedful.text.sources import FileSource, Source, StringSource, open_source, text_files
     from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
@@ -62,14 +61,13 @@ __getattr__, __dir__ = lazily(
     {
         "heedful.text.bpe": ["BPETokenizer", "FramedTokenizer"],
         "heedful.text.characters": ["CharacterTokenizer"],
-        "heedful.text.choice": ["TokenizerChoice"],
         "heedful.text.dates": ["date_pairs", "unseen_date_pairs"],
         "heedful.text.examples": ["LICENCE", "TITLE", "python_reference"],
-        "heedful.text.framing": ["Inputs"],
+        "heedful.text.library": ["Inputs"],
         "heedful.text.huggingface": ["check_exportable", "export_tokenizer"],
         "heedful.text.loading": ["ForeignTokenizerError", "load_tokenizer"],
         "heedful.text.pairs": ["MARKS", "Pair", "PairFile", "Pairs", "prepare_pairs", "read_pairs"],
-        "heedful.text.preparation": ["prepare"],
+        "heedful.text.preparation": ["TokenizerChoice", "prepare"],
         "heedful.text.sentencepiece": ["SentencePieceTokenizer"],
         "heedful.text.sources": [
             "FileSource",

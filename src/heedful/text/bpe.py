@@ -16,7 +16,7 @@ import numpy as np
 from heedful.errors import ArgumentError
 from heedful.text.library import LibraryTokenizer
 from heedful.text.pieces import cut
-from heedful.text.tokenizer import check_learnable, whole_characters
+from heedful.text.tokenizer import check_vocabulary, whole_characters
 
 if TYPE_CHECKING:
     import tiktoken
@@ -80,19 +80,12 @@ class BPETokenizer(LibraryTokenizer):
                 more pairs to join.
 
         Raises:
-            ArgumentError: the vocabulary is too small, or so large that the library has no memory.
+            ArgumentError: the vocabulary is too small.
             TextError: the text is not one that UTF-8 can hold.
         """
         from tokenizers import pre_tokenizers, trainers
 
-        if vocabulary < 256:
-            raise ArgumentError(
-                f"a vocabulary of {vocabulary}",
-                expected="256 or more",
-                cause="each of the 256 bytes has a token of its own",
-                remedy="try 4096",
-            )
-        check_learnable(vocabulary)
+        check_vocabulary(vocabulary)
         library = _untrained()
         trainer = trainers.BpeTrainer(
             vocab_size=vocabulary,

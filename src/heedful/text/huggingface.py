@@ -39,7 +39,7 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     Raises:
         RunError: a damaged file.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     words, vocabulary, merges = (directory / n for n in (WORDS, "vocab.json", "merges.txt"))
     is_words = words.is_file()
@@ -57,11 +57,6 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([AddedToken(token, special=True) for token in _added(config)])
-    bos = _content(config.get("bos_token"))
-    if config.get("add_bos_token") and (id := library.token_to_id(bos or "")) is not None:
-        library.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, id)]
-        )
     return library
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +21,12 @@ from heedful.text.huggingface import (
     special_names,
 )
 from heedful.text.sentencepiece import SentencePieceTokenizer, is_sentencepiece
-from heedful.text.tiktoken_encoding import (
-    TiktokenTokenizer,
-    encoding_names,
-    encoding_of,
-    open_encoding,
-)
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_of, open_encoding
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
-
-SENTENCEPIECE = "tokenizer.model"  # its own file, which its own library reads
 
 
 class ForeignTokenizerError(RunError):
@@ -69,27 +61,15 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return _of_name(str(named))
     if library := open_library(path.parent):
         return _of_library(path.parent, library)
-    if (sole := path.with_name(SENTENCEPIECE)).exists():
-        raise ForeignTokenizerError(
-            f"{sole} without {path.name} beside it",
-            expected=f"the tokenizer as {path.name}",
-            remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
-            "one",
-        )
     return _of_file(path)  # the error that it is not there
 
 
 def _of_name(name: str) -> Tokenizer:
     """A tiktoken encoding, where nothing stands at a path."""
-    names = encoding_names()
-    if name in names:
+    try:
         return TiktokenTokenizer.whole(open_encoding(name))
-    near = get_close_matches(name, names, 1)
-    raise RunError(
-        f"no file or directory {name!r}",
-        expected="a tokenizer's file, a model's directory, or an encoding: " + ", ".join(names),
-        remedy=f"did you mean {near[0]}?" if near else "check the path",
-    )
+    except ArgumentError as error:
+        raise RunError(f"no file or directory, and {error}") from error
 
 
 def _of_file(path: Path) -> Tokenizer:
@@ -103,7 +83,7 @@ def _of_file(path: Path) -> Tokenizer:
             return _of_hugging_face(path)
     except RunError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+    except Exception as error:  # whatever the content of a damaged file makes fail
         raise damaged(path, error) from error
     raise RunError(
         f"{path} is no tokenizer",

@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.errors import RunError, TextError
 from heedful.files import make_directory, replacing
-from heedful.text.choice import TokenizerChoice
+from heedful.text.preparation import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
@@ -48,18 +48,12 @@ def read_pairs(path: str | Path) -> list[Pair]:
 
 def _pair(line: str, number: int, path: str) -> Pair:
     sides = [side.strip() for side in line.split("\t")]
-    if len(sides) != 2:
+    if len(sides) != 2 or not all(sides):
         raise TextError(
-            f"line {number:,} of {path} has {len(sides) - 1 or 'no'} tab{'s'[: len(sides) > 2]}",
+            f"line {number:,} of {path} is no pair: {line!r:.60}",
             expected="a source, one tab, and its target",
-            cause="an empty line, another separator, or more columns",
-            remedy="mend the line; `cut -f1,2` keeps two columns",
-        )
-    if not all(sides):
-        raise TextError(
-            f"line {number:,} of {path} has an empty {'target' if sides[0] else 'source'}",
-            expected="text on both sides of the tab",
-            remedy="complete the line, or leave it out",
+            cause="an empty line or side, another separator, or more columns",
+            remedy="mend the line or leave it out; `cut -f1,2` keeps two columns",
         )
     return Pair(*sides)
 

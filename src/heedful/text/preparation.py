@@ -8,26 +8,82 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
 
 from heedful.files import beside, make_directory, replacing
+from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.choice import TokenizerChoice
 from heedful.text.sources import FileSource, Source
-from heedful.text.tiktoken_encoding import open_encoding, original_ids
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tiktoken_encoding import (
+    TiktokenTokenizer,
+    check_name,
+    open_encoding,
+    original_ids,
+)
+from heedful.text.tokenizer import Tokenizer, check_vocabulary
 from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_ids
+from heedful.text.wordpiece import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    import tiktoken
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int, int | None], None]
 BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text
 BPE_WORDS = 1 << 20  # bytes of distinct words among them: the trainer takes a hundred for each
+LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
 _WORD = re.compile(r"\w+|[^\w\s]+")
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+
+
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """Which tokenizer a text gets.
+
+    Raises:
+        ArgumentError: a field that does not fit.
+
+    >>> TokenizerChoice("cl100k_bas")
+    Traceback (most recent call last):
+    ...
+    heedful.errors.ArgumentError: no tokenizer named 'cl100k_bas'; ... did you mean cl100k_base?
+    """
+
+    name: str = BPETokenizer.kind
+    """`bpe` or `wordpiece`, trained on the text, `characters`, or a tiktoken encoding's name."""
+
+    vocabulary: int = 4096
+    """The tokens that `bpe` or `wordpiece` learns, 256 or more; the others find it themselves."""
+
+    compact: bool = True
+    """Of a tiktoken encoding, rows only for what the text uses and for the single bytes."""
+
+    def __post_init__(self) -> None:
+        if self.is_encoding:
+            check_name(self.name, LEARNED)
+        check_vocabulary(self.vocabulary)
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether it is one of tiktoken's encodings, and not learned from the text."""
+        return self.name not in LEARNED
+
+    def learn(self, pieces: Iterable[str]) -> Tokenizer:
+        """The tokenizer that is learned from a text in pieces; errors as its `train`."""
+        if self.name == CharacterTokenizer.kind:
+            return CharacterTokenizer.train(pieces)
+        kind = BPETokenizer if self.name == BPETokenizer.kind else WordPieceTokenizer
+        return kind.train(pieces, self.vocabulary)
+
+    def rows(self, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
+        """An encoding, with rows for the ids that a text uses."""
+        kind = TiktokenTokenizer
+        return (kind.compact if self.compact else kind.up_to_largest)(encoding, used)
 
 
 def prepare(

@@ -10,7 +10,6 @@ import os
 import stat
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from heedful.text.pieces import cut
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
 _BLOCK = 1 << 18  # bytes
-
 
 # How files begin that are no texts, and may have no zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
@@ -177,10 +175,9 @@ def _files(name: str, include: str) -> list[str]:
     if no_texts:
         some = ", ".join(Path(path).name for path in no_texts[:3])
         more = f" and {len(no_texts) - 3:,} more" if no_texts[3:] else ""
-        [(suffix, _)] = Counter(Path(path).suffix for path in files).most_common(1)
         message = (
             f"left out of {name}, as no text: {some}{more}; "
-            f"--include '*{suffix or '.txt'}' chooses what is read"
+            "--include, such as --include '*.txt', chooses what is read"
         )
         warnings.warn(message, LeftOutWarning, stacklevel=3)
     return files
@@ -210,29 +207,29 @@ def _below(folder: Path, include: str) -> Iterator[Path]:
 
 def _decoded(path: str) -> Iterator[str]:
     """The text of a file in blocks that are not empty, without a byte-order mark."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    position, end = 0, False  # in the file, of the first byte that is not yet decoded
-    with _opened(path) as file:
-        while not end:
+    read = 0
+
+    def blocks(file: BinaryIO) -> Iterator[bytes]:
+        nonlocal read
+        while True:
             with _reading(path):
                 block = file.read(_BLOCK)
-            end, held = not block, len(decoder.getstate()[0])
+            if not block:
+                return
             if b"\0" in block:
-                raise _no_text(
-                    path, "a zero byte", position + held + block.index(b"\0"),
-                    "a binary file, or a text in UTF-16",
-                )  # fmt: skip
-            try:
-                text = decoder.decode(block, final=end)
-            except UnicodeDecodeError as error:
-                byte = f"the byte 0x{error.object[error.start]:02x}"
-                cause = "another encoding, such as Latin-1, or a file cut in the middle"
-                raise _no_text(path, byte, position + error.start, cause) from None
-            if position == 0:
-                text = text.removeprefix("\ufeff")
-            position += held + len(block) - len(decoder.getstate()[0])
-            if text:
-                yield text
+                cause = "a binary file, or a text in UTF-16"
+                raise _no_text(path, "a zero byte", read + block.index(b"\0"), cause)
+            read += len(block)
+            yield block
+
+    with _opened(path) as file:
+        try:
+            yield from codecs.iterdecode(blocks(file), "utf-8-sig")
+        except UnicodeDecodeError as error:
+            byte = f"the byte 0x{error.object[error.start]:02x}"
+            cause = "another encoding, such as Latin-1, or a file cut in the middle"
+            position = read - len(error.object) + error.start  # the object ends where it was read
+            raise _no_text(path, byte, position, cause) from None
 
 
 @contextmanager

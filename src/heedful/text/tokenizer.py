@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.files import make_directory, replacing, write_checked_json
+from heedful.files import make_directory, write_checked_json
 from heedful.token_names import SIGNS
 
-LEARNABLE = 10_000_000  # tokens: more than a text has that is learned from
 FILE_NAME = "tokenizer.json"
 ENVELOPE = "heedful_tokenizer"
 VERSION = 1
@@ -82,14 +81,6 @@ class Tokenizer(ABC):
             remedy="use the tokenizer that made them",
         )
 
-    def byte_lengths(self) -> np.ndarray:
-        """How many bytes each token stands for, (size,) int32.
-
-        The loss in bits per byte is comparable between tokenizers: with L nats per token over the
-        ids y, it is L · len(y) / (log 2 · byte_lengths()[y].sum()).
-        """
-        return np.fromiter(map(len, self._table), np.int32, self.size)
-
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, one after another; errors as `token_bytes`."""
         return b"".join(map(self.token_bytes, ids))
@@ -126,16 +117,15 @@ class Tokenizer(ABC):
     def _write_envelope(self, path: Path, **what: Any) -> None:
         write_checked_json(path, {ENVELOPE: VERSION, "kind": self.kind, **what})
 
-    def _write_text(self, path: Path, text: str) -> None:
-        with replacing(path) as file:
-            file.write(text.encode())
 
-
-def check_learnable(vocabulary: int) -> None:
-    """Refuse a vocabulary for whose tables the library would end the process; `ArgumentError`."""
-    if vocabulary > LEARNABLE:
+def check_vocabulary(vocabulary: int) -> None:
+    """Refuse a vocabulary with fewer tokens than there are bytes; `ArgumentError`."""
+    if vocabulary < 256:
         raise ArgumentError(
-            f"a vocabulary of {vocabulary}", expected=f"at most {LEARNABLE:,}", remedy="try 4096"
+            f"a vocabulary of {vocabulary}",
+            expected="256 or more",
+            cause="each of the 256 bytes has a token of its own",
+            remedy="try 4096",
         )
 
 

@@ -66,10 +66,6 @@ class TokenFile:
         """The ids that it does not see, the last of the text, a memory map."""
         return self.ids[self._split :]
 
-    def used(self) -> np.ndarray:
-        """The distinct ids of the text, ascending, (U,) int64; the whole file is read once."""
-        return distinct(self.ids)
-
 
 def check_share(validation: float) -> None:
     """Refuse a share for validation that is not at least 0 and below 1; `ArgumentError`."""

@@ -6,10 +6,9 @@ import csv
 import difflib
 import io
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from heedful.errors import TextError
 from heedful.token_names import SIGNS
 
 LARGEST = 1e100  # its square is still a number
-HEADINGS = ("word", "words", "token", "tokens", "index")  # of the column of words
-SWALLOWED = re.compile(r",\s*[-+]?[.\d][^,\n]*\n")  # in a cell: the end of a line of numbers
+HEADINGS = ("", "word", "words", "token", "tokens", "index")  # of the column of words
 
 
 class WordVectors:
@@ -75,8 +73,8 @@ class WordVectors:
 def read_vectors(path: Path) -> WordVectors:
     """A table from a file: CSV (a word and its numbers in each line) or JSON ({word: numbers}).
 
-    A first line of a CSV file is its heading if it has no numbers or no word, or if its numbers
-    count the columns, as pandas writes them (`word,0,1,2` above numbers with a decimal point).
+    A first line of a CSV file is its heading if its first cell is empty or a name such as `word`,
+    or if it has no numbers.
 
     Raises:
         TextError: the file cannot be read or is no such table; the line is named.
@@ -86,79 +84,56 @@ def read_vectors(path: Path) -> WordVectors:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise TextError(f"cannot read {path}: {reason}", expected="a CSV or JSON file") from error
-    rows = _from_json(text, path) if path.suffix.lower() == ".json" else _from_csv(text, path)
+    read = _json_rows if path.suffix.lower() == ".json" else _csv_rows
+    rows: dict[str, list[float]] = {}
+    for where, word, values in read(text, path):
+        rows[word] = _checked(rows, word, values, where)
     if not rows:
         raise TextError(f"no words in {path}", expected="a word and its numbers in each line")
     return WordVectors(list(rows), list(rows.values()))
 
 
-def _from_csv(text: str, path: Path) -> dict[str, list[float]]:
-    lines = _csv_lines(text, path)
-    if lines and _is_heading(lines[0][1], lines[1][1] if lines[1:] else []):
-        del lines[0]
-    rows: dict[str, list[float]] = {}
-    for number, cells in lines:
-        where = f"line {number} of {path}"
-        _add(rows, cells[0].strip(), [_read(cell) for cell in cells[1:]], where)
-    return rows
+Rows: TypeAlias = Iterator[tuple[str, str, Sequence[Any]]]
+"""Where a row stands, for an error, its word and its numbers."""
 
 
-def _csv_lines(text: str, path: Path) -> list[tuple[int, list[str]]]:
-    """The cells of each line that has any, with the number of the line where it begins.
-
-    A quotation mark that is not closed would make one cell of the lines after it.
-    """
+def _csv_rows(text: str, path: Path) -> Rows:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    lines, reason, begin = [], "", 1
+    first = True
     try:
         for cells in reader:
-            if any(SWALLOWED.search(cell) for cell in cells):
-                reason = "the lines after it stand in one cell"
-                break
-            if any(cell.strip() for cell in cells):
-                lines.append((begin, cells))
-            begin = reader.line_num + 1
+            if not any(cell.strip() for cell in cells):
+                continue
+            word, *values = cells[0].strip(), *map(_number, cells[1:])
+            if not (first and _is_heading(word, values)):
+                yield f"line {reader.line_num} of {path}", word, values
+            first = False
     except csv.Error as error:
-        reason = str(error)
-    if reason:
         raise TextError(
-            f"line {begin} of {path} is not CSV: {reason}",
+            f"line {reader.line_num} of {path} is not CSV: {error}",
             expected="a word and its numbers",
             cause="a quotation mark that is not closed",
             remedy='write the word " as """"',
-        )
-    return lines
+        ) from error
 
 
-def _is_heading(cells: Sequence[str], after: Sequence[str]) -> bool:
-    """Whether a first line of several cells has no numbers, no word, or counts the columns.
-
-    A word may have the vector 0, 1, 2: it is a heading only above numbers that are not whole, and
-    above fewer than three only if it is called as one.
-    """
-    word, *columns = cells
-    numbers = [cell for cell in columns if isinstance(_read(cell), float)]
-    if not columns or not numbers or not word.strip():
-        return bool(columns)
-    counts = columns == [str(n) for n in range(len(columns))]
-    fractions = any(not cell.strip().lstrip("+-").isdigit() for cell in after[1:])
-    return counts and fractions and (len(columns) > 2 or word.strip().lower() in HEADINGS)
+def _is_heading(word: str, values: Sequence[float | str]) -> bool:
+    has_numbers = any(isinstance(value, float) for value in values)
+    return bool(values) and (not has_numbers or word.lower() in HEADINGS)
 
 
-def _from_json(text: str, path: Path) -> dict[str, list[float]]:
+def _json_rows(text: str, path: Path) -> Rows:
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
         raise TextError(f"{path} is not JSON: {error}", expected='{"word": [1.0, 2.0]}') from error
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise TextError(f"{path} is no table of words", expected='{"word": [1.0, 2.0], …}')
-    rows: dict[str, list[float]] = {}
     for word, values in pairs:
-        _add(rows, word, values if isinstance(values, list) else [], f"{word!r} in {path}")
-    return rows
+        yield f"{word!r} in {path}", word, values if isinstance(values, list) else []
 
 
-def _read(cell: str) -> float | str:
+def _number(cell: str) -> float | str:
     """The number in a cell, or the cell itself where it holds none."""
     try:
         return float(cell)
@@ -166,13 +141,13 @@ def _read(cell: str) -> float | str:
         return cell
 
 
-def _add(rows: dict[str, list[float]], word: str, values: Sequence[Any], where: str) -> None:
-    """Add a word, if it has a name, is new, and has as many numbers as those before it."""
-    if not word:
-        raise TextError(f"{where} has no word", expected="a word and its numbers")
-    if not values:
+def _checked(
+    rows: Mapping[str, list[float]], word: str, values: Sequence[Any], where: str
+) -> list[float]:
+    """The numbers of a word that has a name, is new, and has as many as those before it."""
+    if not word or not values:
         raise TextError(
-            f"{where} has no vector",
+            f"{where} has no {'vector' if word else 'word'}",
             expected="a word and its numbers",
             cause="in a CSV file, a separator other than the comma",
         )
@@ -187,4 +162,4 @@ def _add(rows: dict[str, list[float]], word: str, values: Sequence[Any], where: 
         raise TextError(
             f"{where} has {len(values)} numbers", expected=f"{width}, as the words before it"
         )
-    rows[word] = [float(value) for value in values]
+    return [float(value) for value in values]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError, TextError
 from heedful.text.library import LibraryTokenizer
-from heedful.text.tokenizer import check_learnable, whole_characters
+from heedful.text.tokenizer import whole_characters
 
 if TYPE_CHECKING:
     import tokenizers
@@ -70,7 +70,10 @@ class WordPieceTokenizer(LibraryTokenizer):
         self.special = {role: id for role, id in ids.items() if id is not None}
         library.add_special_tokens([named[role] for role in self.special])
         if not library.num_special_tokens_to_add(False):
-            _frame(library, named["cls"], named["sep"])
+            from tokenizers.processors import BertProcessing
+
+            sep, cls = ((named[role], self.special[role]) for role in ("sep", "cls"))
+            library.post_processor = BertProcessing(sep, cls)
         super().__init__(library, str.encode)
 
     @classmethod
@@ -86,13 +89,11 @@ class WordPieceTokenizer(LibraryTokenizer):
             lowercase: uncased, so without accents too.
 
         Raises:
-            ArgumentError: the vocabulary has no room for the text's characters, or is so large that
-                the library has no memory.
+            ArgumentError: the vocabulary has no room for the text's characters.
             TextError: no words, or a text that UTF-8 cannot hold.
         """
         from tokenizers import trainers
 
-        check_learnable(vocabulary)
         texts = [whole_characters(piece) for piece in pieces]
         library = wordpiece_library({NAMES["unk"]: 0}, lowercase=lowercase)
         base = [*NAMES.values(), *_characters(library, texts)]
@@ -149,17 +150,6 @@ def wordpiece_library(
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
     return library
-
-
-def _frame(library: tokenizers.Tokenizer, cls: str, sep: str) -> None:
-    """Let it put [CLS] text [SEP], or [CLS] text [SEP] second [SEP] of segments 0 and 1."""
-    from tokenizers.processors import TemplateProcessing
-
-    library.post_processor = TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(token, library.token_to_id(token)) for token in (cls, sep)],
-    )
 
 
 def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str]:

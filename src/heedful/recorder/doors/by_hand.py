@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.ops.evenly import evenly
+from heedful.ops.score_tables import evenly
 from heedful.recorder.doors.cells import Cells, in_cells, without_outside
 from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, name_of, run_again, with_strides
 from heedful.recorder.doors.tape import Meeting

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
-from heedful.ops.evenly import evenly
-from heedful.ops.score_tables import as_slice
+from heedful.ops.score_tables import as_slice, evenly
 from heedful.recording import Call
 from heedful.views.explorer import images, tiles
 from heedful.views.explorer.asked import Asked, Where

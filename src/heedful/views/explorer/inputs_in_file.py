@@ -18,8 +18,8 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
-from heedful.ops.evenly import evenly
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.ops.score_tables import evenly
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from heedful.head_kinds import MEANS, SCORES
 from heedful.ops.blocks import Block
-from heedful.ops.evenly import evenly
 from heedful.ops.hidden import hidden_cells
+from heedful.ops.score_tables import evenly
 from heedful.ops.statistics import Statistic
 from heedful.recording import Call
 from heedful.recording.head_types import Even, Evidence, Gathering, evidence
