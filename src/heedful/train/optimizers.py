@@ -80,18 +80,6 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettin
         group["lr"] = group["highest"] * share
 
 
-def slower(settings: TrainSettings) -> str:
-    """The options that give a run a third of its learning rates, and the tables at most 0.001.
-
-    >>> slower(TrainSettings(optimizer="muon", learning_rate=0.06, matrix_rate=0.6))
-    '--learning-rate 0.001 --matrix-rate 0.2'
-    """
-    options = f"--learning-rate {min(settings.learning_rate / 3, 1e-3):.1g}"
-    if settings.optimizer == "muon":
-        options += f" --matrix-rate {settings.matrix_rate / 3:.1g}"
-    return options
-
-
 def learning_rate(step: int, settings: TrainSettings) -> float:
     """The learning rate of a step, counted from 0.
 

@@ -186,12 +186,9 @@ def held(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def fill(tensor: Tensor, values: Tensor) -> None:
-    """Write values of its whole shape, or cut as it is, into a tensor: the rows that are held."""
-    if is_sharded(tensor):
-        tensor, values = (
-            (local(tensor), local(values)) if is_sharded(values) else held(tensor, 0, values)
-        )
-    tensor.copy_(values)
+    """Write values of its whole shape into a tensor, of one that is cut into the rows held here."""
+    rows, of_rows = held(tensor, 0, values) if is_sharded(tensor) else (tensor, values)
+    rows.copy_(of_rows)
 
 
 @torch.no_grad()

@@ -50,12 +50,8 @@ class Task(ABC):
         """All of some data, in order, in batches."""
 
     @abstractmethod
-    def asked(self, batch: Any) -> Tensor:
-        """The ids that a batch asks for, (T,); its loss is the mean over them."""
-
     def targets(self, batch: Any) -> int:
-        """T, how many they are."""
-        return len(self.asked(batch))
+        """How many ids a batch asks for; its loss is the mean over them."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
@@ -92,9 +88,9 @@ class NextToken(Task):
         """Windows that do not overlap, so the first tokens of each have little to go by."""
         return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
 
-    def asked(self, batch: Windows) -> Tensor:
+    def targets(self, batch: Windows) -> int:
         """All of a window's tokens."""
-        return batch.targets.flatten()
+        return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
         """Of each token after those before it."""
@@ -170,9 +166,9 @@ class MaskedWords(Task):
             if whole < len(part):
                 yield self._with_gaps(part[None, whole:], random.random((1, 3, len(part) - whole)))
 
-    def asked(self, batch: Gaps) -> Tensor:
+    def targets(self, batch: Gaps) -> int:
         """The tokens behind the gaps."""
-        return batch.words
+        return len(batch.words)
 
     def loss(self, model: nn.Module, batch: Gaps, smoothing: float) -> Tensor:
         """Of the tokens that are asked for, given all the others."""
@@ -263,9 +259,9 @@ class Translating(Task):
             stop = min(start + batch, len(data))
             yield self._padded([data[i] for i in range(start, stop)])
 
-    def asked(self, batch: PaddedPairs) -> Tensor:
+    def targets(self, batch: PaddedPairs) -> int:
         """All tokens of the targets, their ends with them."""
-        return batch.targets[batch.target_keep]
+        return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
         """Of each token of a target after the source and those before it; not of padding."""
@@ -279,18 +275,6 @@ class Translating(Task):
         inputs = targets.roll(1, dims=1)
         inputs[:, 0] = self.begin
         return PaddedPairs(source, inputs, targets, source_keep, target_keep)
-
-
-def unigram_entropy(task: Task, tokens: int = 1 << 18) -> float:
-    """The entropy of a task's targets, in nats per token, over about so many of them.
-
-    It is the loss of a model that gives each token its share of the text, whatever stands before
-    it. A model that was better than that and is no more has lost what it had learned.
-    """
-    batch = task.draw(max(1, tokens // task.context_length), Which((0,)))
-    counts = np.bincount(task.asked(batch).numpy(), minlength=1)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
