@@ -248,9 +248,9 @@ def test_a_replacement_that_is_killed_is_no_mixture_and_can_be_made_again(
     count, rename = iter(range(1, 99)), os.replace
 
     def stopping(source, target):
-        if places.FRESH in str(source) and places.FRESH not in str(target):
-            if next(count) == after:
-                raise KeyboardInterrupt
+        is_moved = places.FRESH in str(source) and places.FRESH not in str(target)
+        if is_moved and next(count) == after:
+            raise KeyboardInterrupt
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", stopping)

@@ -76,7 +76,9 @@ def test_a_run_that_goes_on_is_the_same_curve(service, tmp_path, calls, capsys):
     again = calls()
     assert capsys.readouterr().out == ""
     (_, begun), (_, resumed) = first[0], again[0]
-    assert [begun.get(key) for key in ("name", "id")] == [resumed.get(key) for key in ("name", "id")]
+    assert [begun.get(key) for key in ("name", "id")] == [
+        resumed.get(key) for key in ("name", "id")
+    ]
     assert begun["project"] == "heedful"
     assert begun["resume"] == "allow"
     assert begun["config"]["train"]["steps"] == 8

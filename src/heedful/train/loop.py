@@ -123,6 +123,9 @@ class Training:
         if self.here.is_first:
             forget_after(self.directory, self.progress.watched)
         saved = self.progress.step
+        if metrics.is_cut:
+            words = f"{METRICS} has lost lines up to step {saved:,}; training goes on without them."
+            yield Noticed(saved, words)
         if self.settings.compile:
             yield Noticed(saved, "The first step takes long: the training pass is compiled in it.")
         while True:

@@ -66,7 +66,8 @@ class Metrics:
 
     A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`).
     `crc32` goes over the line and the checksum of the line before, before the first over the run's
-    identity, so that a lost line, or those of another run, are noticed.
+    identity, so that a lost line, or those of another run, are noticed. `is_cut` is whether the
+    last ones up to `progress` are lost.
 
     Args:
         path: the file. It is opened to go on from `progress`: lines of what came later, or cut
@@ -89,6 +90,13 @@ class Metrics:
     ) -> None:
         kept = [line for line in read_metrics(path) if progress.has(line)]
         self._checksum, self._callbacks = _checksum_of_run(path), callbacks
+        last = {"loss": progress.step, "validation_loss": progress.evaluated}
+        last[WATCHED] = progress.watched
+        self.is_cut = not all(
+            any(name in line and line["step"] == step for line in kept)
+            for name, step in last.items()
+            if step > 0
+        )
         losses = ((line["step"], line["loss"]) for line in kept if "loss" in line)
         self._losses = deque(losses, MOST_AVERAGED)
         self._path = path if is_writer else Path(os.devnull)
