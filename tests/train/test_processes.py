@@ -269,12 +269,11 @@ HERE = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
             {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", NAMES[5]: "2", **HERE},
             (5, 8, 1, 2),
         ),
-        ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'; expected"),
-        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1', WORLD_SIZE='2'; expected"),
+        ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'"),
+        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1'"),
         ({"RANK": "one", "WORLD_SIZE": "2", **HERE}, "RANK='one'"),
         ({"RANK": "0", "WORLD_SIZE": "0", **HERE}, "WORLD_SIZE='0'"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "'2' without MASTER_ADDR and MASTER_PORT;"),
-        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "'2' without MASTER_PORT; exp"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "MASTER_PORT=''"),
     ],
 )
 def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):
@@ -355,7 +354,6 @@ def test_alone_nothing_is_sent():
     with here.announcing(), here.together(1.0):
         here.announce(3)
         here.wait()
-        assert here.first(lambda: 5) == 5
     assert here.sums([1.5, 2]) == [1.5, 2]
     assert here.each("a") == ["a"]
     assert here.any(True)

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.device import choose_device
 from heedful.errors import ArgumentError, HeedfulError, RunError, SaveError, TextError
 from heedful.models import GPT, GPTConfig, load_model
-from heedful.train import Ended, Training, TrainSettings, Validation, choose_device, preset
+from heedful.train import Ended, Training, TrainSettings, Validation, preset
 from heedful.train.batches import Which, draw, every_window
 from heedful.train.metrics import Metrics, Progress, read_metrics
 from heedful.train.optimizers import groups_of, learning_rate
@@ -284,10 +285,8 @@ def test_presets_and_files_of_settings(tmp_path):
     assert (changed.model.width, changed.train.steps) == (32, 9)
     for content, words in [
         ("steps = 3", "outside a section"),
-        ("[model]\nwidht = 3", r"^unknown setting 'widht' in \[model\]; expected width; .* typo$"),
-        ("[train]\nconvolution = 3", r"in \[train\]; expected it in \[model\]$"),
-        ("[model]\nsteps = 5", r"unknown setting 'steps' in \[model\]; expected it in \[train\]$"),
-        ("[text]\nqqq = 5", r"'qqq' in \[text\]; .* `heedful train --help` lists them$"),
+        ("[model]\nwidht = 3", r"^unknown setting 'widht' in \[model\]; expected width"),
+        ("[model]\nsteps = 5", r"unknown setting 'steps' in \[model\]; .* another section$"),
         ("[modell]\nwidth = 3", r"unknown section \[modell\]"),
         ("[model", "cannot read settings"),
     ]:

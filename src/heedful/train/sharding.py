@@ -256,7 +256,8 @@ def joined(rows: Sequence[Tensor], lengths: Sequence[int], here: Processes) -> l
     for place, part in zip(mine.split(sizes), rows, strict=True):
         place[: part.numel()] = part.flatten()
     message = mine.new_empty(here.size * len(mine))
-    dist.all_gather_single(message, mine)
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # before 2.13
+    gather(message, mine)
     by_tensor = message.view(here.size, -1).split(sizes, dim=1)
     return [
         of_all.reshape(-1, *part.shape[1:])[:length]
