@@ -199,8 +199,6 @@ def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
     for call, error, words in (
         (lambda: plan(text={"tokenizer": "bpe"}), ArgumentError, "bpe for .* BERT.* wordpiece"),
         (lambda: plan(preset="quick", text={"tokenizer": "wordpiece"}), ArgumentError, "spaces"),
-        (lambda: plan(model={"masked_words": False}), ArgumentError, "masked_words = False"),
-        (lambda: plan(model={"pooler": True, "next_sentence": True}), ArgumentError, "pooler"),
         (lambda: begin(plan(model={"context_length": 2})), ArgumentError, "a context of 2"),
         (lambda: begin(plan("short.txt")), TextError, "tokens to train on"),
     ):

@@ -215,7 +215,7 @@ def join(here: Processes) -> int:
 
     about, directory, resume = here.announced()
     plan = plan_of(Path(directory), about)
-    return _train(plan, partial(prepared_by_another, plan, here), here, resume, Console(quiet=True))
+    return _train(plan, partial(prepared_by_another, plan), here, resume, Console(quiet=True))
 
 
 def _train(

@@ -30,7 +30,6 @@ from heedful.train.memory import check_memory
 from heedful.train.paths import RECIPE, TOKENS
 from heedful.train.settings import (
     CONFIGURATIONS,
-    TRAINED,
     Recipe,
     TextSettings,
     TrainSettings,
@@ -90,7 +89,7 @@ def new_plan(
         TextError: a text that is not there.
     """
     choice_of(recipe)
-    _check_trained(recipe)
+    _check_tokenizer(recipe)
     check_possible(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
@@ -102,7 +101,10 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    check_memory(_at_least(recipe), recipe.train, _device(recipe.train.device), processes)
+    from heedful.device import choose_device  # it brings torch, so it comes last
+
+    device = str(choose_device(recipe.train.device))
+    check_memory(_at_least(recipe), recipe.train, device, processes)
     return Plan(directory, sources, include, title, preset, recipe)
 
 
@@ -145,12 +147,6 @@ def check_shared_out(settings: TrainSettings, processes: int) -> None:
             cause="a batch is that of all processes together",
             remedy=f"--batch {processes}, or fewer processes",
         )
-
-
-def _device(name: str) -> str:
-    from heedful.device import choose_device  # it brings torch, so it comes last
-
-    return str(choose_device(name))
 
 
 def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
@@ -233,8 +229,8 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
     return open_source(sources, include).title
 
 
-def _check_trained(recipe: Recipe) -> None:
-    """Refuse a tokenizer of the other kind of model, and parts of a BERT that are not trained."""
+def _check_tokenizer(recipe: Recipe) -> None:
+    """Refuse a tokenizer of the other kind of model."""
     is_bert = isinstance(recipe.model, BertConfig)
     if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
         raise ArgumentError(
@@ -243,13 +239,6 @@ def _check_trained(recipe: Recipe) -> None:
             cause="a BERT needs [CLS], [SEP] and [MASK], and what writes a text needs its spaces",
             remedy="leave --tokenizer out, or take a --preset of the other kind",
         )
-    for name, trained in TRAINED.items():
-        if is_bert and getattr(recipe.model, name) != trained:
-            raise ArgumentError(
-                f"{name} = {not trained} for a BERT that is trained",
-                expected=f"{trained}",
-                cause="masked words are all that it is trained on",
-            )
 
 
 def _is_below(path: Path, folder: Path) -> bool:

@@ -147,7 +147,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     return prepared
 
 
-def prepared_by_another(plan: Plan, here: Processes) -> Prepared:
+def prepared_by_another(plan: Plan) -> Prepared:
     """What the first of several processes prepared, for another one.
 
     Raises:

@@ -10,9 +10,7 @@ evaluation mode and without gradients, so training goes on as if nobody looked.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
-from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,10 +29,9 @@ if TYPE_CHECKING:
     from heedful.train.settings import TrainSettings
     from heedful.train.sharding import Passes
 
-NAMES = re.compile(r"step-(\d+)\.safetensors")
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
-MOST = 24  # looks, where the user did not choose their distance
+LOOKS = 20  # after the first one, where the user did not choose their distance
 
 
 class Watch:
@@ -125,32 +122,23 @@ def _rounded(values: Tensor) -> list[float | None]:
 
 
 def moments(steps: int, every: int = 0) -> list[int]:
-    """The steps after which the heads are looked at: dense at first, each √2 times the one before.
+    """The steps after which the heads are looked at: in equal ratios, so dense at first.
 
-    Where these are more than `MOST`, each is 2^¾ times the one before, or 2 times, and so on; the
-    first and the last step are always there. With `every`, each so many steps.
+    The first and the last step are always there. With `every`, each so many steps.
 
     >>> moments(800)
-    [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 800]
+    [0, 1, 2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 55, 77, 108, 150, 210, 294, 410, 573, 800]
     >>> moments(800, every=300)
     [0, 300, 600, 800]
     """
-    ends = {0, steps}
-    if every:
-        return sorted({*range(0, steps, every)} | ends)
-    for quarters in count(2):
-        powers = (round(2 ** (quarters * n / 4)) for n in count())
-        chosen = {*takewhile(lambda step: step < steps, powers)} | ends
-        if len(chosen) <= MOST:
-            break
-    return sorted(chosen)
+    ratios = (round(steps ** (n / LOOKS)) for n in range(LOOKS))
+    return sorted({0, steps, *(range(0, steps, every) if every else ratios)})
 
 
 def recordings_of(directory: Path) -> dict[int, Path]:
     """The recordings of a run that was watched, by their steps, in order."""
-    paths = [*(directory / WATCHED).glob("step-*")]
-    names = {NAMES.fullmatch(path.name): path for path in paths}
-    return dict(sorted((int(name[1]), path) for name, path in names.items() if name))
+    paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
+    return dict(sorted((int(path.stem.partition("-")[2]), path) for path in paths))
 
 
 def recording_path(directory: Path, step: int) -> Path:
@@ -190,14 +178,13 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
         ArgumentError: a text of fewer than two tokens.
         TextError: a character that the tokenizer does not know.
     """
-    most, segments = config.context_length, None
     if isinstance(config, BertConfig):
         bert: Any = tokenizer
-        inputs, length = bert.inputs(text, most=most), len(bert.inputs(text).ids)
-        ids, segments = inputs.ids, inputs.segments
+        ids, segments = bert.inputs(text, most=config.context_length)[:2]
+        length = len(bert.inputs(text).ids)
     else:
-        ids = [*tokenizer.first, *tokenizer.encode(text)]
-        length, ids = len(ids), ids[:most]
+        every = [*tokenizer.first, *tokenizer.encode(text)]
+        ids, segments, length = every[: config.context_length], None, len(every)
     if length < 2:
         raise ArgumentError(
             "a text to watch of a single token",
