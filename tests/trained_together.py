@@ -93,7 +93,7 @@ def main(directory, names, shard):
                 plan.write()
                 prepare_run(plan)
             here.wait()
-            for _ in open_training(plan, prepare_run(plan), here).owned_events():
+            for _ in open_training(plan, prepare_run(plan), here).events():
                 pass
 
 

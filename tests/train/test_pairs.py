@@ -29,7 +29,7 @@ from heedful.train import (
     read_plan,
 )
 from heedful.train.batches import Which
-from heedful.train.optimizers import learning_rate
+from heedful.train.optimizers import share_of_rate
 from heedful.translate import Search, translate
 
 SIDES = [[3, 1, 6], [2, 6], [0, 1, 2, 6], [4, 4, 6], [1, 6], [3, 3, 3, 3, 6]]  # 6 is the end
@@ -174,13 +174,14 @@ def test_the_papers_learning_rate():
     )
     for step in (1, 100, 4000, 4001, 50_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        assert learning_rate(step - 1, settings) == pytest.approx(expected, rel=1e-9)
+        rate = settings.learning_rate * share_of_rate(step - 1, settings)
+        assert rate == pytest.approx(expected, rel=1e-9)
     assert PRESETS["transformer-base"].train.learning_rate == pytest.approx(
         (512 * 4000) ** -0.5, rel=0.01
     )
     plain = dataclasses.replace(settings, warmup=0)
-    assert learning_rate(0, plain) == settings.learning_rate
-    assert math.isfinite(learning_rate(10**6, plain))
+    assert share_of_rate(0, plain) == 1.0
+    assert math.isfinite(share_of_rate(10**6, plain))
 
 
 def test_wrong_pairs_leave_no_run(tmp_path):

@@ -28,7 +28,6 @@ from heedful.train.sharding import (
     clip,
     fill,
     first_row,
-    gathered,
     held,
     joined,
     local,
@@ -152,8 +151,6 @@ def test_a_tensor_of_one_process_is_its_own_only_part():
     tensor, values = torch.zeros(5, 2), torch.randn(5, 2)
     assert local(tensor) is tensor
     assert whole(tensor) is tensor
-    [only] = gathered([values], [tensor], Processes())
-    assert only is values
     assert first_row(tensor) == 0
     fill(tensor, values)
     assert torch.equal(tensor, values)
@@ -174,7 +171,7 @@ def test_real_shards_are_filled_and_gathered(group):
     values = torch.randn(5, 3)
     fill(cut, values)
     assert torch.equal(whole(cut), values)
-    [found] = gathered([local(cut)], [cut], Processes())
+    [found] = joined([local(cut)], [5], Processes())
     assert torch.equal(found, values)
     rows, part = held(cut, 2, torch.ones(2, 3))
     rows += part

@@ -15,7 +15,8 @@ from heedful.models import GPT, GPTConfig, load_model
 from heedful.train import Ended, Training, TrainSettings, Validation, preset
 from heedful.train.batches import Which, draw, every_window
 from heedful.train.metrics import Metrics, Progress, read_metrics
-from heedful.train.optimizers import groups_of, learning_rate
+from heedful.train.optimizers import groups_of, share_of_rate
+from heedful.train.place import owning
 from heedful.train.presets import PRESETS
 from heedful.train.settings import read_toml
 from heedful.train.tasks import NextToken
@@ -39,12 +40,12 @@ def test_it_learns_what_repeats(tmp_path):
 
 
 def test_one_training_at_a_time_in_a_directory(tmp_path):
-    first, second = training(tmp_path).events(), training(tmp_path).events()
-    next(first)
-    with pytest.raises(SaveError, match="another process"):
-        next(second)
-    first.close()
-    assert isinstance(next(training(tmp_path).events()), Validation)
+    with owning(tmp_path):
+        with pytest.raises(SaveError, match="another process"), owning(tmp_path):
+            pass
+        assert (tmp_path / "state").is_dir()
+    with owning(tmp_path):
+        pass
 
 
 def test_a_step_equals_torchs_own_loop(tmp_path):
@@ -247,7 +248,7 @@ def test_metrics_cut_short_are_mended(tmp_path):
 )  # fmt: skip
 def test_learning_rates(step, decay, expected):
     rates = TrainSettings(steps=104, warmup=4, learning_rate=1.0, decay=decay)
-    assert learning_rate(step, rates) == pytest.approx(expected)
+    assert share_of_rate(step, rates) == pytest.approx(expected)
 
 
 def test_short_texts_are_refused(tmp_path):

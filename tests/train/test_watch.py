@@ -152,7 +152,7 @@ def test_recordings_of_later_steps_go_with_their_metrics(tmp_path):
     trained(plan)
     run = open_training(plan, begin(plan._replace(directory=tmp_path / "other")))
     run.directory = plan.directory
-    next(run.owned_events())  # from the beginning again
+    next(run.events())  # from the beginning again
     assert list(recordings_of(plan.directory)) == []
 
 

@@ -19,7 +19,6 @@ from torch import nn
 
 from heedful.device import choose_products
 from heedful.errors import HeedfulError
-from heedful.files import alone
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.models.configurations import CHECKPOINTS
 from heedful.processes import Processes
@@ -29,7 +28,7 @@ from heedful.train.checkpoint import saved_step
 from heedful.train.compiled import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
-from heedful.train.optimizers import learning_rate, make_optimizer, set_rates
+from heedful.train.optimizers import make_optimizer, set_rates, share_of_rate
 from heedful.train.paths import METRICS
 from heedful.train.settings import TrainSettings
 from heedful.train.sharding import clip, passes_of, whole
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
 # In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
 # whose states then stay in its caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
-
-# Of mallopt(3): what is freed at the heap's end before it goes back, and what has a map of its own
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-MOST_TRIMMED, LARGEST = 1 << 30, 32 << 20  # bytes; glibc allows no larger maps in its heap
 
 
 class Training:
@@ -100,12 +95,10 @@ class Training:
         self._all_stop = self.here.is_alone
 
     def events(self) -> Iterator[Event]:
-        """Train until the last step, an early stop, or `stop`; yield what happens."""
-        with alone(self.directory / "state"):
-            yield from self.owned_events()
+        """Train until the last step, an early stop, or `stop`; yield what happens.
 
-    def owned_events(self) -> Iterator[Event]:
-        """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
+        Nobody else may write in the directory meanwhile: `heedful.train.place.owning` sees to it.
+        """
         keep_freed_memory()
         metrics = Metrics(
             self.directory / METRICS,
@@ -188,7 +181,7 @@ class Training:
             clip(self.parameters, settings.clip, self.here)
         self.optimizer.step()
         self.progress.step += 1
-        rate = learning_rate(step, settings)
+        rate = settings.learning_rate * share_of_rate(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
 
@@ -314,5 +307,5 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(TRIM_THRESHOLD, MOST_TRIMMED)
-        libc.mallopt(MMAP_THRESHOLD, LARGEST)
+        libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: freed bytes at the heap's end
+        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, the most that glibc allows

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from heedful.errors import HeedfulError, SaveError
+from heedful.errors import SaveError
 from heedful.files import alone, saving
-from heedful.files.belonging import is_described_by_us, read_config
 from heedful.files.whole import UNFINISHED
 from heedful.models.configurations import CHECKPOINTS
 from heedful.train.paths import LOGS, METRICS, RECIPE, TOKENS, WATCHED
@@ -30,47 +29,30 @@ TRAINED = (*CHECKPOINTS.values(), METRICS)  # and what it makes
 def owning(directory: Path) -> Iterator[None]:
     """The directory of a run for this process alone.
 
-    What a killed process left half written is removed first, and at the end a directory in which
-    no run was begun.
+    What a killed process left half written is removed first.
 
     Raises:
         SaveError: another process has it, nothing can be written there, or there are files of
             somebody else that a run would replace.
     """
     _check_ours(directory)
-    try:
-        with alone(directory / "state"):
-            for folder in (directory, directory / "state", directory / WATCHED):
-                for left in folder.glob(UNFINISHED):
-                    left.unlink(missing_ok=True)
-            shutil.rmtree(directory / FRESH, ignore_errors=True)
-            yield
-    finally:
-        if not has_plan(directory):
-            shutil.rmtree(directory / "state", ignore_errors=True)
-            with suppress(OSError):  # there is something else in it
-                directory.rmdir()
+    with alone(directory / "state"):
+        for folder in (directory, directory / "state", directory / WATCHED):
+            for left in folder.glob(UNFINISHED):
+                left.unlink(missing_ok=True)
+        shutil.rmtree(directory / FRESH, ignore_errors=True)
+        yield
 
 
 def _check_ours(directory: Path) -> None:
     """Refuse a directory in which a run would replace, or remove, what no run has written."""
-    if has_plan(directory) or _is_ours(directory):
-        return
     theirs = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
-    if theirs:
+    if theirs and not has_plan(directory):
         raise SaveError(
-            f"{theirs[0]} is there, and no run of heedful",
+            f"{theirs[0]} is there, and no run of heedful that could go on",
             expected="a directory without files of such names",
             remedy="choose another --out",
         )
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether a `config.json` is one that heedful writes."""
-    try:
-        return is_described_by_us(read_config(directory))
-    except HeedfulError:
-        return False
 
 
 def is_of_launch(directory: Path, launch: str | None) -> bool:

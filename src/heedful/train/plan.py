@@ -109,11 +109,7 @@ def new_plan(
 
 
 def check_possible(recipe: Recipe) -> None:
-    """Refuse settings of training that this machine or this kind of model cannot do.
-
-    Raises:
-        ArgumentError: no package of a service; compiling, or a text to watch, without a use for it.
-    """
+    """Refuse settings of training that this machine or this kind of model cannot do."""
     services_of(recipe.train.log)
     if recipe.on_pairs and recipe.train.watch is not None:
         raise ArgumentError(

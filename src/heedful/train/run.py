@@ -18,15 +18,12 @@ from heedful.files.belonging import RUN, TOKENIZER, check_belongs, identity
 from heedful.files.belonging import TOKENS as TOKENS_CRC32
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.models import (
-    GPT,
-    Bert,
     BertConfig,
     GPTConfig,
-    Seq2Seq,
     Seq2SeqConfig,
     write_description,
 )
-from heedful.models.directory import read_description
+from heedful.models.directory import FAMILIES, read_description
 from heedful.processes import Processes
 from heedful.text import (
     MARKS,
@@ -51,11 +48,7 @@ from heedful.train.plan import Plan, check_free, choice_of, has_plan, has_run
 from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 
-MODELS: dict[type, Callable[[Any], Any]] = {
-    GPTConfig: GPT,
-    BertConfig: Bert,
-    Seq2SeqConfig: Seq2Seq,
-}
+MODELS: dict[type, Callable[[Any], Any]] = dict(FAMILIES.values())
 Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
 
 
@@ -101,12 +94,12 @@ def replace(plan: Plan, progress: Report | None = None) -> Prepared:
 def events(plan: Plan, training: Training) -> Iterator[Event]:
     """Train in a directory that is owned, and say what happens; services draw it meanwhile."""
     if not (plan.recipe.train.log and training.here.is_first):
-        yield from training.owned_events()
+        yield from training.events()
         return
     logs = Logs(plan.directory, plan.recipe, training.progress.step)
     training.callbacks.append(logs)
     try:
-        for event in training.owned_events():
+        for event in training.events():
             if isinstance(event, Ended):
                 logs.end()
             while logs.notices:
@@ -148,11 +141,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def prepared_by_another(plan: Plan) -> Prepared:
-    """What the first of several processes prepared, for another one.
-
-    Raises:
-        RunError: it is not there, where machines do not share the directory.
-    """
+    """What the first of several processes prepared, for another one; `RunError` without it."""
     if not has_run(plan.directory):
         raise RunError(
             f"no run in {plan.directory} on {platform.node()}",
@@ -199,12 +188,7 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
 
 
 def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
-    """What a model of this configuration is trained on.
-
-    Raises:
-        ArgumentError: a BERT's context without room for a word.
-        TextError: a text too short for one context, no pair to train on.
-    """
+    """What a model of this configuration is trained on; `TextError` where there is too little."""
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)

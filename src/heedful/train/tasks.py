@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert, loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, Which, draw, every_window, shuffled, starts
+from heedful.train.batches import ALL, Which, draw, every_window, parts, shuffled, starts
 
 # Of BERT (Devlin et al. 2018), whose share of gaps these are
 ASKED = 0.15  # the share of a text's tokens that are asked for
@@ -146,7 +146,7 @@ class MaskedWords(Task):
 
     def draw(self, batch: int, which: Which, rows: slice = ALL) -> Gaps:
         """Parts of the text, with random gaps; as long as each other, mostly the longest."""
-        random = which.random()
+        random = np.random.default_rng(which.key)
         is_short = random.random() < SHORT
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
         least = length if which.first is None else self.length  # a pass is cut in one way
@@ -157,14 +157,8 @@ class MaskedWords(Task):
     def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
         """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
         random = np.random.default_rng(0)
-        for start in range(0, len(data), batch * self.length):
-            part = data[start : start + batch * self.length]
-            whole = len(part) // self.length * self.length
-            if whole:
-                texts = part[:whole].reshape(-1, self.length)
-                yield self._with_gaps(texts, random.random((len(texts), 3, self.length)))
-            if whole < len(part):
-                yield self._with_gaps(part[None, whole:], random.random((1, 3, len(part) - whole)))
+        for texts in parts(data, self.length, batch):
+            yield self._with_gaps(texts, random.random((len(texts), 3, texts.shape[1])))
 
     def targets(self, batch: Gaps) -> int:
         """The tokens behind the gaps."""
@@ -250,7 +244,7 @@ class Translating(Task):
 
     def _chosen(self, batch: int, which: Which) -> list[int]:
         if which.first is None:
-            return which.random().integers(0, len(self.train), batch).tolist()
+            return np.random.default_rng(which.key).integers(0, len(self.train), batch).tolist()
         return [pair for _, pair in shuffled(which, batch, len(self.train))]
 
     def every(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:

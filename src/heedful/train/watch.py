@@ -62,17 +62,7 @@ class Watch:
         return self.ids.shape[1]
 
     def look(self, passes: Passes, directory: Path, step: int, *, keeps: bool = True) -> Watched:
-        """Record the text, write the recording into the run, and score every head.
-
-        Args:
-            passes: how the model is run.
-            directory: the run's.
-            step: how many steps are done.
-            keeps: whether this process writes the recording; of several one does.
-
-        Raises:
-            SaveError: the recording cannot be written.
-        """
+        """Record the text after a step, write the recording if it `keeps` it, score every head."""
         recording = self._recorded(passes)
         if keeps:
             path = recording_path(directory, step)
@@ -106,15 +96,12 @@ def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
 
 def _scores(call: Call) -> dict[str, list[float | None]]:
     from heedful.ops import statistics
-    from heedful.recording.head_types import BY_TOKENS, STATISTICS
+    from heedful.recording.head_types import STATISTICS
 
-    names = [name for name in SCORES if call.ids is not None or name not in BY_TOKENS]
-    gathered = call.gathered(*(STATISTICS[name](call) for name in names), statistics.LargestScore())
-    *rows, highest = gathered
-    scores = {name: _rounded(statistics.mean(row)) for name, row in zip(names, rows, strict=True)}
-    scores[LOGIT] = _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))
-    nothing: list[float | None] = [None] * call.shape[0]
-    return {name: scores.get(name, nothing) for name in (*SCORES, LOGIT)}
+    wanted = [STATISTICS[name](call) for name in SCORES]
+    *rows, highest = call.gathered(*wanted, statistics.LargestScore())
+    scores = {name: _rounded(statistics.mean(row)) for name, row in zip(SCORES, rows, strict=True)}
+    return scores | {LOGIT: _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))}
 
 
 def _rounded(values: Tensor) -> list[float | None]:
