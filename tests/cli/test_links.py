@@ -1,10 +1,9 @@
-"""A run that somebody else made writes no file outside it, nor does any command that saves."""
+"""What a command writes replaces a link, and is not written to what it leads to."""
 
 import shutil
-from pathlib import Path
 
 import pytest
-from typed import refused, train
+from typed import train
 
 TEXT = "".join(f"Bottle {i} of {i * i} on the wall.\n" for i in range(100))
 SMALL = ["--context-length", "16", "--width", "24", "--layers", "1", "--heads", "2", "--batch", "3",
@@ -43,8 +42,6 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_follows_no_link(command, run, said, tmp_path):
-    """Neither at what it writes nor at the temporary name that was the same each time before."""
-
     def written(folder):
         folder.mkdir(exist_ok=True)
         line = COMMANDS[command].format(run=run, out=folder).split()
@@ -59,7 +56,6 @@ def test_a_command_follows_no_link(command, run, said, tmp_path):
     for name in names:
         if command != "export":  # it refuses a directory that has a model
             (folder / name).symlink_to(outside / name)
-        (folder / f".{name}.part").symlink_to(outside / "new")
     before = state(outside)
     assert written(folder) == (0, "")
     assert names
@@ -69,70 +65,7 @@ def test_a_command_follows_no_link(command, run, said, tmp_path):
         assert not (folder / name).is_symlink()
 
 
-OWN = ["config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl", "state",
-       "state/recipe.json", "state/tokens.npy", "state/last.safetensors", "state/lock", "watched",
-       "watched/step-00000004.safetensors", "logs", "pictures", "state/fresh", "state/replacement",
-       "state/sharded"]  # fmt: skip
-OTHER = ["loss.png", "metrics.damaged.jsonl", ".metrics.jsonl.part", ".config.json.part",
-            ".loss.png.part", ".model.safetensors.part"]  # fmt: skip
-LINES = {
-    "resume": "train --out {out} --resume --steps 6",
-    "overwrite": "train {text} --out {out} --overwrite --steps 2 " + " ".join(SMALL),
-}
-
-
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize("name", [*OWN, *OTHER])
-def test_a_run_with_a_link_writes_no_other_file(name, line, run, said, tmp_path):
-    out, outside = tmp_path / "run", tmp_path / "outside"
-    shutil.copytree(run, out)
-    outside.mkdir()
-    place, victim = out / name, outside / Path(name).name
-    if name == "metrics.damaged.jsonl":  # it is written where lines were lost
-        lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
-        (out / "metrics.jsonl").write_text("".join(lines[2:]))
-    if place.exists():
-        shutil.move(place, victim)
-    elif "." in name:
-        victim.write_text("before\n")
-    else:
-        victim.mkdir()
-        (victim / "kept").write_text("before\n")
-    place.symlink_to(victim)
-    before = state(outside)
-    result = said(*LINES[line].format(out=out, text=run.parent / "text.txt").split())
-    assert state(outside) == before
-    if name in OWN:
-        refused(result, f"{name} is a link to {victim}", "remove the link")
-    else:
-        assert result[0] == 0
-
-
-@pytest.mark.parametrize("name", ["config.json", "state"])
-def test_a_link_that_leads_nowhere_makes_no_file_there(name, run, said, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / name).symlink_to(tmp_path / "other")
-    line = LINES["overwrite"].replace("--overwrite", "")
-    refused(said(*line.format(out=out, text=run.parent / "text.txt").split()), "is a link to")
-    assert not (tmp_path / "other").exists()
-    assert [path.name for path in out.iterdir()] == [name]
-
-
-@pytest.mark.parametrize("command", ["plot {out} --only loss", "demo --keep --out {out}"])
-def test_pictures_of_a_run_go_through_no_link(command, run, said, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(run, out)
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "loss.png").write_text("before")
-    (out / "pictures").symlink_to(tmp_path / "outside")
-    before = state(tmp_path / "outside")
-    refused(said(*command.format(out=out).split()), "pictures is a link to")
-    assert state(tmp_path / "outside") == before
-
-
 def test_a_run_may_be_called_by_a_link(run, said, tmp_path):
-    """A link to a run is its user's; only those inside it are not followed."""
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "latest").symlink_to(tmp_path / "run")
     assert said("train", "--out", tmp_path / "latest", "--resume", "--steps", "5")[0] == 0
