@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from small_runs import recipe
 from torch import nn
 
 from heedful.layers import GatedFeedForward
@@ -13,7 +14,6 @@ from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqCon
 from heedful.train import TrainSettings, muon
 from heedful.train.muon import COEFFICIENTS, Muon, matrices_of, orthogonal
 from heedful.train.optimizers import groups_of, make_optimizer, set_rates
-from heedful.train.run import begin_with_zeros
 
 SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
 
@@ -168,36 +168,17 @@ def test_gates_are_two_matrices():
     assert list(matrices_of(blocks).values()) == [(10, 10), (6,)]
 
 
-def test_every_parameter_is_trained_once_at_its_own_rate():
-    model = with_gradients(gpt())
-    optimizer = make_optimizer(model, dataclasses.replace(SETTINGS, learning_rate=0.5))
-    grouped = [p for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(map(id, grouped)) == sorted(map(id, model.parameters()))
-    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"))
-    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.25, 0.25]
-
-
-def test_a_state_that_torch_loads_goes_on_the_same():
-    model, settings = with_gradients(gpt()), SETTINGS
-    optimizer = make_optimizer(model, settings)
-    set_rates(optimizer, 0, settings)
-    optimizer.step()
-    other = copy.deepcopy(model)
-    again = make_optimizer(other, settings)
-    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for each, one in ((model, optimizer), (other, again)):
-        with_gradients(each)
-        one.step()
-    for found, expected in zip(other.parameters(), model.parameters(), strict=True):
-        assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("order", ["pre", "post"])
-def test_blocks_that_begin_with_zero_add_nothing(order):
-    model = gpt(norm_order=order)
-    begin_with_zeros(model)
-    states = model(torch.tensor([[1, 2, 3]])).hidden_states
-    if order == "pre":
-        assert torch.equal(states[0], states[1])
-    zeros = {n for n, p in model.named_parameters() if not p.any()}
-    assert zeros == {f"blocks.{i}.{n}.output.weight" for i in (0, 1) for n in ("attend", "feed")}
+def test_each_group_has_its_rate_and_its_decay():
+    settings = TrainSettings(
+        optimizer="muon", steps=10, warmup=0, decay="linear", final_rate=0.0, learning_rate=0.5,
+        matrix_rate=0.25, convolution_rate=2.0, weight_decay=0.3, matrix_decay=0.7,
+    )  # fmt: skip
+    optimizer = make_optimizer(GPT(recipe().changed({"model": {"vocabulary": 19}}).model), settings)
+    set_rates(optimizer, 5, settings)
+    matrices, tables, vectors, convolved = groups = optimizer.param_groups
+    assert [group["lr"] for group in groups] == [0.125, 0.25, 0.25, 1.0]
+    assert [group["weight_decay"] for group in groups] == pytest.approx([0.7, 0.3, 0.0, 0.0])
+    assert [group["betas"] for group in (tables, vectors, convolved)] == [(0.9, 0.95)] * 3
+    assert {p.ndim for p in matrices["params"]} == {p.ndim for p in tables["params"]} == {2}
+    assert {p.ndim for p in vectors["params"]} == {1}
+    assert [tuple(p.shape) for p in convolved["params"]] == [(24,), (24,)]

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import recipe, started
+from small_runs import started
 
 from heedful.train import open_training, prepare_run
 from heedful.train.batches import Which, draw, shuffled, starts
@@ -83,15 +82,3 @@ def test_training_goes_on_in_its_pass_where_it_was(batch, tmp_path, monkeypatch)
     assert len(read) == 12 * plan.recipe.train.accumulation
     places = [place for first, batch in read for place in range(first, first + batch)]
     assert places == list(range(len(places)))
-
-
-def test_random_sequences_do_not_depend_on_what_was_read(tmp_path, monkeypatch):
-    plan = started(tmp_path, steps=2, order="random")
-    assert {
-        first for first, _ in which_of(open_training(plan, prepare_run(plan)), monkeypatch)
-    } == {None}
-
-
-def test_presets_read_in_passes():
-    assert recipe().train.order == "shuffled"
-    assert not torch.equal(*(draw(np.arange(99), 7, 4, Which((seed,), 0))[0] for seed in (1, 2)))

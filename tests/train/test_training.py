@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.device import choose_device
-from heedful.errors import ArgumentError, HeedfulError, RunError, SaveError, TextError
+from heedful.errors import ArgumentError, HeedfulError, SaveError, TextError
 from heedful.models import GPT, GPTConfig, load_model
 from heedful.train import Ended, Training, TrainSettings, Validation, preset
 from heedful.train.batches import Which, draw, every_window
 from heedful.train.metrics import Metrics, Progress, read_metrics
-from heedful.train.optimizers import groups_of, share_of_rate
+from heedful.train.optimizers import share_of_rate
 from heedful.train.place import owning
 from heedful.train.presets import PRESETS
 from heedful.train.settings import read_toml
@@ -125,14 +125,6 @@ def test_no_validation_saves_the_last_weights(tmp_path):
     assert (tmp_path / "model.safetensors").is_file()
 
 
-def test_only_matrices_are_decayed():
-    model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context_length=3, bias=True))
-    groups = groups_of(model, model.parameters(), SETTINGS)
-    assert {p.ndim for p in groups[0]["params"]} == {2}
-    assert {p.ndim for p in groups[1]["params"]} == {1}
-    assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.1, 0.0)
-
-
 def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
     run = training(tmp_path, steps=60, precision="bfloat16", learning_rate=1e-2)
     losses = [event.loss for event in run.events() if isinstance(event, Validation)]
@@ -161,18 +153,6 @@ def test_what_is_no_number_ends_the_run_and_is_never_saved(spoil, clip, tmp_path
     with pytest.raises(HeedfulError, match="learning rate that is too high"):
         list(events)
     assert all(p.isfinite().all() for p in rebuilt(tmp_path, run).parameters())
-
-
-def test_a_full_disk_while_writing_metrics_is_a_save_error(tmp_path):
-    metrics = Metrics(tmp_path / "metrics.jsonl", Progress())
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(SaveError, match=r"metrics\.jsonl"):
-            metrics.write(step=1, text="long " * 100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    metrics.close()
 
 
 def rebuilt(directory, run):
@@ -220,25 +200,6 @@ def test_the_mean_loss_is_that_of_the_latest_tenth_also_when_resumed(tmp_path, s
         assert mean == pytest.approx(np.mean(losses[:number][-min(50, math.ceil(number / 10)) :]))
 
 
-def test_metrics_cut_short_are_mended(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    metrics = Metrics(path, Progress())
-    for step in (1, 2, 3):
-        metrics.write(step=step, loss=2.0 / step)
-    metrics.close()
-    content = path.read_bytes()
-    path.write_bytes(content[:-20])
-    assert [line["step"] for line in read_metrics(path)] == [1, 2]
-    metrics = Metrics(path, Progress(step=1))
-    metrics.write(step=2, loss=1.25)
-    metrics.close()
-    assert read_metrics(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.25}]
-    for damage in (b"5\n", b"\xff\xfe\n", b"{}\n", b'{"step": 1, "loss": 2.0}\n'):
-        path.write_bytes(damage + content)
-        with pytest.raises(RunError, match=r"line 1 .*damaged file"):
-            read_metrics(path)
-
-
 @pytest.mark.parametrize(
     ("step", "decay", "expected"),
     [(0, "cosine", 0.25), (3, "cosine", 1.0), (4, "constant", 1.0), (4, "linear", 1.0),
@@ -267,19 +228,6 @@ def test_devices():
 
 
 def test_presets_and_files_of_settings(tmp_path):
-    hero = preset("zero-to-hero")
-    assert (hero.model.context_length, hero.train.batch, hero.model.width) == (16, 4, 64)
-    assert (hero.model.heads, hero.model.layers, hero.model.dropout) == (4, 8, 0.1)
-    assert (hero.train.steps, hero.train.learning_rate) == (5000, 1e-3)
-    assert hero.text.tokenizer == "cl100k_base"
-    assert (hero.train.optimizer, hero.train.initial) == ("adamw", "normal")
-    fast = preset("zero-to-hero-fast")
-    assert dataclasses.replace(fast.model, dropout=0.1) == hero.model
-    assert {name for name in PRESETS if PRESETS[name].train.optimizer == "muon"} == {
-        "quick",
-        "zero-to-hero-fast",
-        "characters",
-    }
     path = tmp_path / "run.toml"
     path.write_text("[model]\nwidth = 32\nheads = 4\n[train]\nsteps = 9\n")
     changed = PRESETS["quick"].changed(read_toml(path))
