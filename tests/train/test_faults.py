@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -165,12 +166,10 @@ def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
 @settings(max_examples=50)
 def test_json_with_a_checksum_is_what_was_written(value):
     value.pop("crc32", None)
-    path = places.Path(os.environ.get("TMPDIR", "/tmp")) / f"heedful-{os.getpid()}.json"
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        path = places.Path(folder) / "a.json"
         write_checked_json(path, value)
         assert read_checked_json(path) == value
-    finally:
-        path.unlink()
 
 
 @pytest.fixture(scope="module")

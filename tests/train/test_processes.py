@@ -3,7 +3,6 @@
 Real processes, which train together, are in `tests/slow/test_processes.py`.
 """
 
-import dataclasses
 import signal
 from itertools import chain
 from types import SimpleNamespace
@@ -20,10 +19,9 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.models import GPT, GPTConfig
 from heedful.processes import EndedElsewhereError, Processes
 from heedful.torchrun import started
-from heedful.train import PRESETS, muon
+from heedful.train import muon
 from heedful.train.batches import Which, in_turns
 from heedful.train.muon import Muon, matrices_of
-from heedful.train.plan import check_shared_out
 from heedful.train.sharding import (
     clip,
     fill,
@@ -58,10 +56,10 @@ def test_each_batch_is_new_once_and_all_have_as_many_turns(number, size):
 
 
 def pairs(tmp_path):
-    random, sides = np.random.default_rng(3), []
-    for _ in range(29):
-        sides += [random.integers(0, 11, random.integers(1, 9)) for _ in range(2)]
-    return [(source, target) for source, target in zip(sides[::2], sides[1::2], strict=True)]
+    random = np.random.default_rng(3)
+    return [
+        tuple(random.integers(0, 11, random.integers(1, 9)) for _ in range(2)) for _ in range(29)
+    ]
 
 
 def tasks(tmp_path):
@@ -226,13 +224,6 @@ def test_muon_that_is_shared_out_takes_the_same_step(size, monkeypatch):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_batch_has_a_sequence_for_each():
-    quick = PRESETS["quick"].train
-    check_shared_out(dataclasses.replace(quick, batch=3), 3)
-    with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
-        check_shared_out(dataclasses.replace(quick, batch=2), 3)
-
-
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR")
 
 
@@ -318,16 +309,6 @@ def test_where_the_store_is_gone_its_address_is_named(three, monkeypatch):
     assert "no answer from node1:29400" in str(three[0]._reported(RuntimeError(CLOSED), 7))
     error = ValueError("its own")
     assert three[0]._reported(error, 7) is error
-
-
-def test_alone_nothing_is_sent():
-    here = Processes()
-    with here.announcing(), here.together(1.0):
-        here.announce(3)
-        here.wait()
-    assert here.sums([1.5, 2]) == [1.5, 2]
-    assert here.each("a") == ["a"]
-    assert here.any(True)
 
 
 @pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])

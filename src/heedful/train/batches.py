@@ -77,17 +77,7 @@ def draw(
     which: Which,
     rows: slice = ALL,
 ) -> tuple[Tensor, Tensor]:
-    """Windows of the tokens, and the same one token later.
-
-    Args:
-        tokens: ids (T,), a memory map.
-        context_length: N, tokens of a window.
-        batch: B, windows.
-        which: of the batches of the training.
-        rows: which of the windows are read.
-
-    Returns:
-        inputs and targets, (B, N) each, or as many rows as were asked for.
+    """A batch of windows of the ids (T,), and the same one token later: (B, N) each, or some rows.
 
     >>> inputs, targets = draw(np.arange(100), context_length=3, batch=2, which=Which((1, 0)))
     >>> bool((targets == inputs + 1).all())

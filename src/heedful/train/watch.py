@@ -35,12 +35,7 @@ LOOKS = 20  # after the first one, where the user did not choose their distance
 
 
 class Watch:
-    """Looks at a model while it is trained.
-
-    Args:
-        model: a GPT or a BERT.
-        tokenizer: the model's.
-        settings: `watch` is the text, `watch_every` the steps between two looks.
+    """Looks at a GPT or a BERT while it is trained, by the settings `watch` and `watch_every`.
 
     Raises:
         ArgumentError: a text of fewer than two tokens.
@@ -85,11 +80,7 @@ class Watch:
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
-    """Each score of each call's heads, as a line of `metrics.jsonl` has it: four digits.
-
-    Returns:
-        for each of `SCORES`, and for the largest logit, a list for each call, a number a head.
-    """
+    """Each score: a list for each call, a number of four digits a head, as in `metrics.jsonl`."""
     calls = [_scores(call) for call in recording]
     return {name: [call[name] for call in calls] for name in (*SCORES, LOGIT)}
 
