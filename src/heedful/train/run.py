@@ -228,6 +228,7 @@ def begin_with_zeros(model: nn.Module) -> None:
 
     As in Zhang et al. 2019, *Fixup* (arXiv:1901.09321), and modded-nanogpt.
 
+    >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))
     >>> begin_with_zeros(model)
     >>> states = model(torch.tensor([[1, 2, 3]])).hidden_states
