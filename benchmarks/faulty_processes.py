@@ -51,8 +51,7 @@ def killed_together(
         directory = place / f"together {i}"
         command, in_write = (*train, str(directory)), i // 2 % 2 == 0
         moment = MOMENTS[i // 4 % len(MOMENTS)]
-        both_do = not in_write or ("--shard" in options and moment == "fsync")
-        dies = i % 2 if both_do else 0  # the first alone writes, but for its own part
+        dies = 0 if in_write else i % 2  # the first alone writes
         ends = [(0, ""), (0, "")]
         while ends[dies][0] != -signal.SIGKILL:  # else it had ended, or never came to that
             shutil.rmtree(directory, ignore_errors=True)

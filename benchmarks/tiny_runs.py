@@ -12,14 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from heedful.errors import HeedfulError
 from heedful.files import load_tensors, tensor_files, whole
-from heedful.files.sharded import about_sharded, load_sharded
-from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
-from heedful.train.checkpoint import latest
 from heedful.train.events import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
@@ -55,30 +50,23 @@ def recipe(**changes: Any) -> Recipe:
 
 def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> list[str]:
     """Train a plan as the command does; what was said."""
-    with owning(plan.directory) as said:
+    with owning(plan.directory):
         training = open_training(plan, make(plan))
         if resume:
             training.restore()
-        noticed = [e.words for e in events(plan, training) if isinstance(e, Noticed)]
-        return [*said, *noticed]
+        return [e.words for e in events(plan, training) if isinstance(e, Noticed)]
 
 
 def resumed(directory: Path, **changes: Any) -> list[str]:
     """Go on with a run; what was said."""
-    with owning(directory) as said:
-        plan = read_plan(directory)
+    plan = read_plan(directory)
     plan = plan._replace(recipe=plan.recipe.changed({"train": changes}))
-    return [*said, *trained(plan, prepare_run, resume=True)]
+    return trained(plan, prepare_run, resume=True)
 
 
 def outcome(directory: Path) -> Outcome:
     """All numbers of a run that is at its end."""
-    place = latest(directory)
-    if place is not None and place.is_dir():  # of many processes, each its part
-        last = load_sharded(place, lambda _, shape: torch.zeros(shape), Processes())
-        about = about_sharded(place)
-    else:
-        last, about = load_tensors(directory / "state/last.safetensors")
+    last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
     numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
     watched = [

@@ -1,6 +1,7 @@
 """Runs of a small model on a small text, a second or less each."""
 
-from heedful.train import PRESETS, new_plan, open_training, prepare_run
+from heedful.files import load_tensors
+from heedful.train import PRESETS, new_plan, open_training, prepare_run, read_metrics
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
 
@@ -27,3 +28,11 @@ def trained(plan, resume=False):
     if resume:
         training.restore()
     return list(training.events())
+
+
+def outcome(directory):
+    """All numbers of a run that is at its end."""
+    last, about = load_tensors(directory / "state/last.safetensors")
+    best, _ = load_tensors(directory / "model.safetensors")
+    numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
+    return read_metrics(directory / "metrics.jsonl"), about, numbers

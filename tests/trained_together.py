@@ -60,16 +60,16 @@ def write_texts(directory):
 def main(directory, names, shard):
     here = started()
     with here.together(60):
-        here.first(lambda: write_texts(directory))
+        if here.is_first:
+            write_texts(directory)
+        here.wait()
         for name in names:
             plan = plan_of(name, directory, shard)
-
-            def prepare(plan=plan):
+            if here.is_first:
                 plan.write()
                 prepare_run(plan)
-
-            here.first(prepare)
-            for _ in open_training(plan, prepare_run(plan), here).owned_events():
+            here.wait()
+            for _ in open_training(plan, prepare_run(plan), here).events():
                 pass
 
 

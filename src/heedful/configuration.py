@@ -94,7 +94,7 @@ class Configuration:
 def nearest(name: str, known: typing.Iterable[str]) -> str:
     """The names that were probably meant, for an error; all of them where none is near."""
     names = [str(word) for word in known]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names)
     return " or ".join(near) if near else "one of " + ", ".join(names)
 
 
@@ -105,8 +105,7 @@ def all_of(name: str, known: typing.Iterable[str]) -> str:
     'one of tea, milk, coffee'
     """
     names = [str(word) for word in known]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    return "one of " + ", ".join(dict.fromkeys([*near, *names]))
+    return "one of " + ", ".join(dict.fromkeys([*difflib.get_close_matches(name, names), *names]))
 
 
 def part_of(hint: Any) -> type[Configuration] | None:
@@ -154,24 +153,14 @@ def expected_of(field: dataclasses.Field, value: Any) -> str | None:
         return all_of(str(value), choices)
     if type(value) is int and high is None and value > LARGEST:
         high = LARGEST
-    ends = _range(low, high)
+    ends = {"at least": low, "at most": high}
+    words = " and ".join(f"{word} {end}" for word, end in ends.items() if end is not None)
     if isinstance(value, float) and not math.isfinite(value):
-        return "a finite number" + (ends and f" of {ends}")
-    if isinstance(value, int | float) and not _in_range(value, low, high):
-        return ends
-    return None
-
-
-def _in_range(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high)
-
-
-def _range(low: float | None, high: float | None) -> str:
-    ends = [
-        f"at least {low}" if low is not None else "",
-        f"at most {high}" if high is not None else "",
-    ]
-    return " and ".join(end for end in ends if end)
+        return "a finite number" + (words and f" of {words}")
+    if not isinstance(value, int | float):
+        return None
+    is_inside = (low is None or value >= low) and (high is None or value <= high)
+    return None if is_inside else words
 
 
 def _refusal(field: dataclasses.Field, value: Any, expected: str) -> ArgumentError:

@@ -22,7 +22,8 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     device(type='cpu')
     """
     if name == "auto":
-        name = _best()
+        is_mps = torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if is_mps else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -64,9 +65,3 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
         return False
     has = torch.cpu.get_capabilities()
     return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
-
-
-def _best() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -172,19 +172,22 @@ class Processes:
             with suppress(ValueError):  # not the main thread
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which saw one die
         try:
-            speaks = not isinstance(error, EndedElsewhereError) and self._is_first_here(is_missing)
+            if is_missing:
+                self.store.set(f"left {self.rank}", b"")
+            is_told = isinstance(error, EndedElsewhereError)
+            speaks = not is_told and self.store.add("errors", 1) == 1
         except RuntimeError:  # the store has gone
-            return _unreachable() if is_missing else error
+            lost = LostError(
+                f"no answer from {_address()}, which all processes are connected by",
+                cause="that machine, its torchrun or the network has ended",
+                remedy=RESUME,
+            )
+            return lost if is_missing else error
         finally:
             _hang_up()  # so that the others need not wait for an answer
         if not speaks:
             return EndedElsewhereError(str(error))
         return self._lost(error, timeout) if is_missing else error
-
-    def _is_first_here(self, is_missing: bool) -> bool:
-        if is_missing:
-            self.store.set(f"left {self.rank}", b"")
-        return bool(self.store.add("errors", 1) == 1)
 
     def _lost(self, error: Exception, timeout: float) -> HeedfulError:
         """The error of those that are left, with the numbers of those that are not."""
@@ -210,25 +213,6 @@ class Processes:
     def _silent(self) -> list[int]:
         others = [rank for rank in range(self.size) if rank != self.rank]
         return [rank for rank in others if not self.store.check([f"left {rank}"])]
-
-    def first(self, do: Callable[[], T]) -> T:
-        """Let the first process do something; all have what it returns.
-
-        Raises:
-            EndedElsewhereError: it failed, and reports that itself.
-        """
-        value, error = cast(T, None), None
-        if self.is_first:
-            try:
-                value = do()
-            except Exception as raised:
-                error = raised
-        value, failed = self.each((value, error is not None))[0]
-        if error is not None:
-            raise error
-        if failed:
-            raise EndedElsewhereError("the first process could not go on")
-        return value
 
     def wait(self) -> None:
         """Wait until all processes are here."""
@@ -261,16 +245,9 @@ class Processes:
 
 
 def _backend(device: torch.device | None, size: int) -> str:
-    """What carries tensors between the processes; `HeedfulError` where nothing does."""
+    """What carries tensors between the processes; `ArgumentError` where nothing does."""
     import torch
-    import torch.distributed as dist
 
-    if not hasattr(dist, "all_gather_single"):
-        raise HeedfulError(
-            f"torch {torch.__version__} with several processes",
-            expected="2.13 or newer",
-            remedy="pip install --upgrade torch, or train in one process",
-        )
     if device is None or device.type == "cpu":
         return "gloo"
     if device.type != "cuda":
@@ -301,14 +278,6 @@ def _reaching() -> Iterator[None]:
 
 def _address() -> str:
     return ":".join(os.environ.get(name, "?") for name in ADDRESS)
-
-
-def _unreachable() -> HeedfulError:
-    return LostError(
-        f"no answer from {_address()}, which all processes are connected by",
-        cause="that machine, its torchrun or the network has ended",
-        remedy=RESUME,
-    )
 
 
 def _hang_up() -> None:

@@ -31,11 +31,11 @@ def started() -> Processes:
         here = Processes(*(int(os.environ.get(name, 0)) for name in names))
     except ValueError:
         here = Processes(size=0)
-    lacking = [name for name in ADDRESS if not os.environ.get(name)] if here.size > 1 else []
-    if lacking or not 0 <= here.rank < here.size:
-        values = ", ".join(f"{name}={os.environ[name]!r}" for name in names[:2])
+    is_lost = here.size > 1 and not all(os.environ.get(name) for name in ADDRESS)
+    if is_lost or not 0 <= here.rank < here.size:
+        given = (*names[:2], *ADDRESS)
         raise ArgumentError(
-            values + (f" without {' and '.join(lacking)}" if lacking else ""),
+            ", ".join(f"{name}={os.environ.get(name, '')!r}" for name in given),
             expected="the variables that torchrun sets: a rank below the number of processes, and "
             "where they meet",
             remedy=f"start it with torchrun, or unset {' and '.join(names[:2])}",

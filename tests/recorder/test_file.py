@@ -162,7 +162,7 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(RunError, match=r"likely cause: a model, which heedful\.load_model"):
         heedful.load(tmp_path)
-    with pytest.raises(SaveError, match="a directory where a file was meant; check the path"):
+    with pytest.raises(SaveError, match="Is a directory; check the path"):
         recording.save(tmp_path)
     with pytest.raises(RunError, match=r"no file .*none"):
         heedful.load(tmp_path / "none.safetensors")

@@ -65,14 +65,6 @@ def test_one_two_and_three_processes_print_the_same_once(trained, folder):
         assert shared.stdout == alone.stdout
 
 
-def test_more_processes_than_texts(trained, folder):
-    arguments = ["heads", trained, "--texts", folder / "part1" / "1.txt"]
-    alone = done([sys.executable, "-m", "heedful"], *arguments)
-    shared = done(torchrun(3), *arguments)
-    assert shared.returncode == 0, shared.stderr
-    assert shared.stdout == alone.stdout
-
-
 def test_what_is_left_out_is_told_once_whoever_found_it(trained, folder, tmp_path):
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).touch()

@@ -1,7 +1,5 @@
 """Hidden words: how often what is hidden, the loss beside the model's own logits, and learning."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -9,23 +7,16 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import ArgumentError, RunError, TextError
-from heedful.files import read_checked_json, write_checked_json
+from heedful.errors import ArgumentError, TextError
 from heedful.fill import fill
 from heedful.models import Bert, BertConfig, load_model
-from heedful.text import WordPieceTokenizer, load_tokenizer
+from heedful.text import load_tokenizer
 from heedful.train import (
     PRESETS,
-    Ended,
     MaskedWords,
-    Step,
-    Validation,
     begin,
     new_plan,
     open_training,
-    prepare_run,
-    read_metrics,
-    read_plan,
 )
 from heedful.train.batches import Which
 
@@ -103,12 +94,6 @@ def test_half_of_the_batches_are_shorter():
     assert max(lengths) == 20
 
 
-def test_draws_are_decided_by_a_key():
-    first, again, other = (task().draw(9, Which(key)) for key in ((1, 0), (1, 0), (1, 1)))
-    assert all(map(torch.equal, first, again))
-    assert not torch.equal(first.places, other.places)
-
-
 @pytest.mark.parametrize("batch", [1, 2, 7])
 def test_a_split_is_read_whole_with_the_same_gaps_each_time(batch):
     filling = task()
@@ -154,40 +139,6 @@ def test_it_learns_which_word_belongs_there(tmp_path):
     assert model.config.padding == tokenizer.special["pad"]
 
 
-def test_stopped_and_continued_equals_never_stopped(tmp_path):
-    def outcome(name, stop_at):
-        (tmp_path / name).mkdir()
-        plan = started(tmp_path / name)
-        training = open_training(plan, begin(plan))
-        for event in training.events():
-            if isinstance(event, Step) and event.step == stop_at:
-                training.stop()
-        if stop_at:
-            assert event == Ended(stop_at, "stopped")
-            plan = read_plan(plan.directory)
-            assert plan.recipe == recipe()
-            training = open_training(plan, prepare_run(plan))
-            assert training.restore()
-            list(training.events())
-        weights = {name: tensor.tolist() for name, tensor in training.model.state_dict().items()}
-        return read_metrics(plan.directory / "metrics.jsonl"), weights
-
-    assert outcome("whole", None) == outcome("parts", 5)
-
-
-def test_validation_is_the_mean_over_all_gaps(tmp_path):
-    plan = started(tmp_path, steps=0)
-    training = open_training(plan, begin(plan))
-    [event] = [event for event in training.events() if isinstance(event, Validation)]
-    training.model.eval()
-    losses = [
-        (training.task.loss(training.model, batch, 0.0).item(), len(batch.words))
-        for batch in training.task.every(training.task.validation, 10**6)
-    ]
-    total = sum(loss * number for loss, number in losses)
-    assert event.loss == pytest.approx(total / sum(number for _, number in losses), rel=1e-5)
-
-
 def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "short.txt").write_text("a cat, a cow")
@@ -199,8 +150,6 @@ def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
     for call, error, words in (
         (lambda: plan(text={"tokenizer": "bpe"}), ArgumentError, "bpe for .* BERT.* wordpiece"),
         (lambda: plan(preset="quick", text={"tokenizer": "wordpiece"}), ArgumentError, "spaces"),
-        (lambda: plan(model={"masked_words": False}), ArgumentError, "masked_words = False"),
-        (lambda: plan(model={"pooler": True}), ArgumentError, "pooler"),
         (lambda: begin(plan(model={"context_length": 2})), ArgumentError, "a context of 2"),
         (lambda: begin(plan("short.txt")), TextError, "tokens to train on"),
     ):
@@ -208,26 +157,3 @@ def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
             call()
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_the_presets_are_what_they_say():
-    base = PRESETS["bert-base"].model
-    assert dataclasses.replace(base, pooler=True, vocabulary=30522) == BertConfig()
-    assert PRESETS["bert"].kind == PRESETS["bert-base"].kind == "BERT"
-    assert PRESETS["pairs"].kind == "encoder–decoder"
-
-
-def test_a_plan_of_an_unknown_kind_is_refused(tmp_path):
-    plan = started(tmp_path)
-    plan.write()
-    path = plan.directory / "state/recipe.json"
-    write_checked_json(path, {**read_checked_json(path), "kind": "BURT"})
-    with pytest.raises(RunError, match="not the plan of a run"):
-        read_plan(plan.directory)
-
-
-def test_the_tokenizer_is_trained_on_the_text(tmp_path):
-    plan = started(tmp_path)
-    prepared = begin(plan)
-    assert isinstance(prepared.tokenizer, WordPieceTokenizer)
-    assert prepared.tokenizer.decode(prepared.tokens.train[:6]) == " ".join(NUMBERS[:6])

@@ -1,7 +1,6 @@
 """Training on pairs: batches and losses, learning, and going on bit for bit."""
 
 import dataclasses
-import math
 from pathlib import Path
 
 import numpy as np
@@ -9,27 +8,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from heedful.errors import ArgumentError, RunError, TextError
-from heedful.files import load_tensors
+from heedful.errors import ArgumentError, TextError
 from heedful.models import Seq2Seq, Seq2SeqConfig, loss
 from heedful.text import Pairs
-from heedful.text.tokens import write_ids
 from heedful.train import (
     PRESETS,
-    Ended,
     Recipe,
-    Step,
     Translating,
     Validation,
     begin,
     new_plan,
     open_training,
-    prepare_run,
-    read_metrics,
-    read_plan,
 )
 from heedful.train.batches import Which
-from heedful.train.optimizers import learning_rate
+from heedful.train.optimizers import share_of_rate
 from heedful.translate import Search, translate
 
 SIDES = [[3, 1, 6], [2, 6], [0, 1, 2, 6], [4, 4, 6], [1, 6], [3, 3, 3, 3, 6]]  # 6 is the end
@@ -61,38 +53,6 @@ def recipe(**changes):
 def started(directory, **changes):
     (directory / "pairs.tsv").write_text(LINES)
     return new_plan(directory / "run", [str(directory / "pairs.tsv")], recipe(**changes))
-
-
-def outcome(directory):
-    last, about = load_tensors(directory / "state/last.safetensors")
-    best, _ = load_tensors(directory / "model.safetensors")
-    numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
-    return read_metrics(directory / "metrics.jsonl"), about, numbers
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The outcome of a run that was never stopped."""
-    plan = started(tmp_path_factory.mktemp("whole"))
-    list(open_training(plan, begin(plan)).events())
-    return outcome(plan.directory)
-
-
-@pytest.mark.parametrize("asked_at", [1, 6, 13])
-def test_stopped_and_continued_equals_never_stopped(asked_at, tmp_path, whole):
-    plan = started(tmp_path)
-    training = open_training(plan, begin(plan))
-    for event in training.events():
-        if isinstance(event, Step) and event.step == asked_at:
-            training.stop()
-    assert event == Ended(asked_at, "stopped")
-    (tmp_path / "pairs.tsv").unlink()  # what is continued needs it no more
-    plan = read_plan(plan.directory)
-    assert plan.recipe == recipe()
-    training = open_training(plan, prepare_run(plan))
-    assert training.restore()
-    list(training.events())
-    assert outcome(plan.directory) == whole
 
 
 def test_it_learns_to_copy_and_translates_it(tmp_path):
@@ -174,13 +134,9 @@ def test_the_papers_learning_rate():
     )
     for step in (1, 100, 4000, 4001, 50_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        assert learning_rate(step - 1, settings) == pytest.approx(expected, rel=1e-9)
-    assert PRESETS["transformer-base"].train.learning_rate == pytest.approx(
-        (512 * 4000) ** -0.5, rel=0.01
-    )
-    plain = dataclasses.replace(settings, warmup=0)
-    assert learning_rate(0, plain) == settings.learning_rate
-    assert math.isfinite(learning_rate(10**6, plain))
+        rate = settings.learning_rate * share_of_rate(step - 1, settings)
+        assert rate == pytest.approx(expected, rel=1e-9)
+    assert share_of_rate(0, dataclasses.replace(settings, warmup=0)) == 1.0
 
 
 def test_wrong_pairs_leave_no_run(tmp_path):
@@ -189,28 +145,17 @@ def test_wrong_pairs_leave_no_run(tmp_path):
         path.write_text(content)
         return new_plan(tmp_path / "run", [str(path)], recipe().changed(changes))
 
-    for content, words in [
-        ("a\tb\nno tab\n", "line 2 of"),
-        ("a\tb\n" + "a" * 20 + "\tb\n", "line 2 has 21 tokens"),
+    for content, words, changes in [
+        ("a\tb\nno tab\n", "line 2 of", {}),
+        ("a\tb\n" + "a" * 20 + "\tb\n", "line 2 has 21 tokens", {}),
+        ("a\tb\n", "no pair to train on", {"text": {"validation": 0.5}}),
     ]:
         with pytest.raises(TextError, match=words):
-            begin(plan_of(content))
+            begin(plan_of(content, **changes))
         assert not (tmp_path / "run").exists()
-    with pytest.raises(TextError, match="no pair to train on"):
-        begin(plan_of("a\tb\n", text={"validation": 0.5}))
-    assert not (tmp_path / "run").exists()
     with pytest.raises(ArgumentError, match="one TSV file"):
         new_plan(tmp_path / "run", [str(Path(__file__).parent)], recipe())
     with pytest.raises(ArgumentError, match="one TSV file"):
         new_plan(tmp_path / "run", [str(tmp_path / "pairs.tsv")] * 2, recipe())
     with pytest.raises(TextError, match=r"none\.tsv"):
         new_plan(tmp_path / "run", [str(tmp_path / "none.tsv")], recipe())
-
-
-def test_a_file_of_other_pairs_is_refused(tmp_path):
-    plan = started(tmp_path, steps=1)
-    list(open_training(plan, begin(plan)).events())
-    with (plan.directory / "state/tokens.npy").open("w+b") as file:
-        write_ids(file, [np.arange(5)], np.dtype(np.uint16))
-    with pytest.raises(RunError, match="no pairs"):
-        prepare_run(plan)

@@ -3,7 +3,6 @@
 Real processes, which train together, are in `tests/slow/test_processes.py`.
 """
 
-import dataclasses
 import signal
 from itertools import chain
 from types import SimpleNamespace
@@ -20,15 +19,13 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.models import GPT, GPTConfig
 from heedful.processes import EndedElsewhereError, Processes
 from heedful.torchrun import started
-from heedful.train import PRESETS, muon
+from heedful.train import muon
 from heedful.train.batches import Which, in_turns
-from heedful.train.muon import Muon, matrices_of, orthogonal
-from heedful.train.plan import check_shared_out
+from heedful.train.muon import Muon, matrices_of
 from heedful.train.sharding import (
     clip,
     fill,
     first_row,
-    gathered,
     held,
     joined,
     local,
@@ -59,10 +56,10 @@ def test_each_batch_is_new_once_and_all_have_as_many_turns(number, size):
 
 
 def pairs(tmp_path):
-    random, sides = np.random.default_rng(3), []
-    for _ in range(29):
-        sides += [random.integers(0, 11, random.integers(1, 9)) for _ in range(2)]
-    return [(source, target) for source, target in zip(sides[::2], sides[1::2], strict=True)]
+    random = np.random.default_rng(3)
+    return [
+        tuple(random.integers(0, 11, random.integers(1, 9)) for _ in range(2)) for _ in range(29)
+    ]
 
 
 def tasks(tmp_path):
@@ -148,17 +145,6 @@ def test_rows_that_are_held_are_those_of_the_whole(rows, size, start, n):
     assert torch.equal(mine, part)
 
 
-def test_a_tensor_of_one_process_is_its_own_only_part():
-    tensor, values = torch.zeros(5, 2), torch.randn(5, 2)
-    assert local(tensor) is tensor
-    assert whole(tensor) is tensor
-    [only] = gathered([values], [tensor], Processes())
-    assert only is values
-    assert first_row(tensor) == 0
-    fill(tensor, values)
-    assert torch.equal(tensor, values)
-
-
 @pytest.fixture
 def group():
     """A process group of one: its DTensors are real ones."""
@@ -174,12 +160,11 @@ def test_real_shards_are_filled_and_gathered(group):
     values = torch.randn(5, 3)
     fill(cut, values)
     assert torch.equal(whole(cut), values)
-    fill(cut, distribute_tensor(2 * values, group, [Shard(0)]))
-    [found] = gathered([local(cut)], [cut], Processes())
-    assert torch.equal(found, 2 * values)
+    [found] = joined([local(cut)], [5], Processes())
+    assert torch.equal(found, values)
     rows, part = held(cut, 2, torch.ones(2, 3))
     rows += part
-    assert torch.equal(whole(cut)[2:4], 2 * values[2:4] + 1)
+    assert torch.equal(whole(cut)[2:4], values[2:4] + 1)
     assert first_row(cut) == 0
 
 
@@ -239,58 +224,33 @@ def test_muon_that_is_shared_out_takes_the_same_step(size, monkeypatch):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_matrices_are_shared_out_evenly_and_come_back_in_order():
-    stacks = [torch.randn(2, 6, 6), torch.randn(7, 4, 6)]
-    told, found = joined_by_all(3, lambda one: list(shared_out(orthogonal, stacks, one)))
-    for made, stack in zip(found, stacks, strict=True):
-        torch.testing.assert_close(made, orthogonal(stack))
-    assert len(told[0]) == 1 * 6 * 6 + 3 * 4 * 6
-
-
-def test_a_batch_has_a_sequence_for_each():
-    quick = PRESETS["quick"].train
-    check_shared_out(dataclasses.replace(quick, batch=3), 3)
-    with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
-        check_shared_out(dataclasses.replace(quick, batch=2), 3)
-
-
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
-         "TORCHELASTIC_RESTART_COUNT")  # fmt: skip
-HERE = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR")
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("values", "expected"),
     [
-        ({}, (0, 1, 0, 0)),
-        ({"WORLD_SIZE": "4"}, (0, 1, 0, 0)),  # of another program
-        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, 0, 0)),
-        ({"RANK": "2", "WORLD_SIZE": "3", **HERE}, (2, 3, 0, 0)),
-        (
-            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", NAMES[5]: "2", **HERE},
-            (5, 8, 1, 2),
-        ),
-        ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'; expected"),
-        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1', WORLD_SIZE='2'; expected"),
-        ({"RANK": "one", "WORLD_SIZE": "2", **HERE}, "RANK='one'"),
-        ({"RANK": "0", "WORLD_SIZE": "0", **HERE}, "WORLD_SIZE='0'"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "'2' without MASTER_ADDR and MASTER_PORT;"),
-        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "'2' without MASTER_PORT; exp"),
+        ([], (0, 1, 0, 0)),
+        (["0", "1"], (0, 1, 0, 0)),
+        (["5", "8", "1", "2", "node"], (5, 8, 1, 2)),
+        (["5", "2", "1", "0", "node"], "RANK='5', WORLD_SIZE='2'"),
+        (["-1", "2", "0", "0", "node"], "RANK='-1'"),
+        (["one", "2", "0", "0", "node"], "RANK='one'"),
+        (["1", "2"], "MASTER_ADDR=''"),
     ],
 )
-def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):
+def test_who_this_is_by_what_torchrun_says(values, expected, monkeypatch):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
-    for name, value in said.items():
+    for name, value in zip(NAMES, values, strict=False):
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "29500")
     if isinstance(expected, str):
         with pytest.raises(ArgumentError, match=expected):
             started()
         return
     here = started()
     assert (here.rank, here.size, here.local, here.restarts) == expected
-    assert here.is_alone == (here.size == 1)
-    assert here.is_first == (here.rank == 0)
 
 
 @pytest.fixture
@@ -349,17 +309,6 @@ def test_where_the_store_is_gone_its_address_is_named(three, monkeypatch):
     assert "no answer from node1:29400" in str(three[0]._reported(RuntimeError(CLOSED), 7))
     error = ValueError("its own")
     assert three[0]._reported(error, 7) is error
-
-
-def test_alone_nothing_is_sent():
-    here = Processes()
-    with here.announcing(), here.together(1.0):
-        here.announce(3)
-        here.wait()
-        assert here.first(lambda: 5) == 5
-    assert here.sums([1.5, 2]) == [1.5, 2]
-    assert here.each("a") == ["a"]
-    assert here.any(True)
 
 
 @pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])

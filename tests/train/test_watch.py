@@ -147,15 +147,6 @@ def test_stopped_where_it_would_validate_and_look_and_killed_when_it_went_on(tmp
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_recordings_of_later_steps_go_with_their_metrics(tmp_path):
-    plan = plan_of(tmp_path, watch=SEEN, watch_every=4)
-    trained(plan)
-    run = open_training(plan, begin(plan._replace(directory=tmp_path / "other")))
-    run.directory = plan.directory
-    next(run.owned_events())  # from the beginning again
-    assert list(recordings_of(plan.directory)) == []
-
-
 def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
     plan = plan_of(tmp_path, watch=SEEN)
     trained(plan)

@@ -98,11 +98,9 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 def _check_there(out: Path) -> None:
     """The demo shows a run that is there, and draws in it."""
     from heedful.train import has_run
-    from heedful.train.place import check_own_files
 
     if not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
-    check_own_files(out)
 
 
 def _check_replaceable(out: Path) -> None:

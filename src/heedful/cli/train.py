@@ -107,8 +107,15 @@ def train(
         refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
     from heedful.text.sources import LeftOutWarning
     from heedful.torchrun import launch, started
-    from heedful.train.place import has_something, is_of_launch, owning
-    from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
+    from heedful.train.place import is_of_launch, owning
+    from heedful.train.plan import (
+        check_free,
+        check_shared_out,
+        has_plan,
+        is_text_newer,
+        new_plan,
+        read_plan,
+    )
 
     here = started()
     if not here.is_first:
@@ -122,11 +129,14 @@ def train(
         changes = _together(read_toml(config) if config else {}, _changes(options))
         if resume and has_plan(out):
             named = {"preset": preset_name, "include": include}
-            with terminal.saved_if_unheard(out), owning(out) as found:
+            with terminal.saved_if_unheard(out), owning(out):
                 plan = _continued(read_plan(out), changes, files, named, pairs)
                 check_shared_out(plan.recipe.train, here.size)
-                for sentence in [*found, *_of_text(plan)]:
-                    click.echo(sentence)
+                if is_text_newer(plan):
+                    click.echo(
+                        f"{plan.title} is no longer what was tokenized: the run goes on with the "
+                        "text as it was; --overwrite trains on that of now."
+                    )
                 return run("prepare_run", plan, here, resume)
         if resume and not files and not out.exists():
             raise RunError(
@@ -148,22 +158,7 @@ def train(
             plan = new_plan(out, files, recipe, include=include or "*", **about)
         plan = plan._replace(launch=launch())
         with terminal.saved_if_unheard(out), owning(out):
-            if overwrite and has_something(out):
-                click.echo(f"The run in {out} stays until the first checkpoint of this one.")
             return run("replace" if overwrite else "begin", plan, here)
-
-
-def _of_text(plan: Plan) -> list[str]:
-    """A sentence where the text of a run is no longer what it was."""
-    from heedful.train.plan import GONE, change, has_run
-
-    what = change(plan.sources, plan.include, plan.title, plan.read)
-    if what is None:
-        return []
-    if not has_run(plan.directory):
-        return [f"{what}; it had not been tokenized, and is taken as it is now."]
-    remedy = "" if what == GONE.format(plan.title) else "; --overwrite trains on that of now"
-    return [f"{what}: the run goes on with the text as it was{remedy}."]
 
 
 def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
@@ -189,7 +184,7 @@ def run(make: str, plan: Plan, here: Processes, resume: bool = False) -> int:
 
     screen = console()
     prepared = terminal.prepare(getattr(preparing, make), plan, screen)
-    here.announce((plan.to_dict(), str(plan.directory), str(prepared.directory), resume))
+    here.announce((plan.to_dict(), str(plan.directory), resume))
     return _train(plan, lambda: prepared, here, resume, screen)
 
 
@@ -200,10 +195,9 @@ def join(here: Processes) -> int:
     from heedful.train.plan import plan_of
     from heedful.train.run import prepared_by_another
 
-    about, directory, place, resume = here.announced()
+    about, directory, resume = here.announced()
     plan = plan_of(Path(directory), about)
-    prepare = partial(prepared_by_another, plan._replace(directory=Path(place)), here)
-    return _train(plan, prepare, here, resume, Console(quiet=True))
+    return _train(plan, partial(prepared_by_another, plan), here, resume, Console(quiet=True))
 
 
 def _train(
@@ -265,7 +259,7 @@ def _continued(
     pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
-    from heedful.train.plan import absolute, check_installed, check_watched
+    from heedful.train.plan import absolute, check_possible
 
     refuse_foreign(changes, plan.recipe)
     different = [
@@ -294,8 +288,7 @@ def _continued(
         )
     recipe = plan.recipe.changed(changes)
     refuse_idle(changes, recipe)
-    check_watched(recipe)
-    check_installed(recipe)
+    check_possible(recipe)
     return plan._replace(recipe=recipe)
 
 

@@ -201,7 +201,7 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     from heedful.text import PairFile
     from heedful.train.tasks import FRAME
 
-    tokenizer, tokens, config, _ = prepared
+    tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
         text = tokenizer.decode(source[:-1])

@@ -16,10 +16,8 @@ from heedful.files.tensor_files import (
 )
 from heedful.files.whole import (
     alone,
-    append,
     beside,
     check_free,
-    check_no_links,
     damaged,
     make_directory,
     replacing,

@@ -1,9 +1,8 @@
 """Which files are one run's: its `config.json` says of the others what they must be.
 
-Each file of a run has a checksum of its own, so the weights of another run, whole and of the same
-shapes, would pass. What is written once, before `config.json`, is known by its checksum; what
-changes later (weights, checkpoints, metrics, the recipe) names the run. Weights that another
-program wrote name none, and are taken as they are.
+What is written once, before `config.json`, is known by its checksum; what changes later (weights,
+checkpoints, metrics, the recipe) names the run. Weights that another program wrote name none, and
+are taken as they are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """How a damaged file is known: a CRC-32 of what was written, inside the file itself.
 
-A checksum in the file goes with it, through every rename and copy: there is no moment at which a
-kill leaves a new file with an old checksum. CRC-32 finds every single damaged byte, every burst of
-up to 32 bits, and of all other damage all but one in four billion; it is in Python, and reads a
-gigabyte in about a second, as the fastest cryptographic ones do only where the processor helps.
+A checksum in the file goes with it, through every rename and copy. CRC-32 finds every single
+damaged byte, and of all other damage all but one in four billion, at about a gigabyte a second.
 """
 
 from __future__ import annotations

@@ -12,14 +12,13 @@ import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
 from heedful.files.checksums import Checksums, checksum_of
 from heedful.files.whole import damaged, replacing
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
@@ -61,7 +60,7 @@ def _made_header(
         tensor, start = tensors[name], end
         end += tensor.nbytes
         header[name] = {
-            "dtype": _type_of(tensor.dtype),
+            "dtype": TYPES[str(tensor.dtype).removeprefix("torch.")],
             "shape": list(tensor.shape),
             "data_offsets": [start, end],
         }
@@ -70,10 +69,6 @@ def _made_header(
     content = len(content).to_bytes(8, "little") + content
     at = content.index(b'"header_crc32":"') + len(b'"header_crc32":"')
     return content[:at] + b"%08x" % zlib.crc32(content) + content[at + 8 :]
-
-
-def _type_of(dtype: torch.dtype) -> str:
-    return TYPES[str(dtype).removeprefix("torch.")]
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -121,18 +116,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def is_header_whole(path: Path) -> bool | None:
     """Whether a file's header is what `save_tensors` wrote; None where it has no checksum."""
     with path.open("rb") as file:
-        header = _header(file)
+        length = file.read(8)
+        header = length + file.read(int.from_bytes(length, "little"))
     found = CHECKSUM.search(header)
     if found is None:  # another program's
         return None
     zeros = header[: found.start(1)] + b"0" * 8 + header[found.end(1) :]
     return int(found[1], 16) == zlib.crc32(zeros)
-
-
-def _header(file: BinaryIO) -> bytes:
-    """The header of safetensors, with the length before it."""
-    length = file.read(8)
-    return length + file.read(int.from_bytes(length, "little"))
 
 
 def check_replaceable(path: Path, kind: str) -> None:

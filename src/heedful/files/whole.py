@@ -1,40 +1,19 @@
-"""Files that are whole or not there: written beside, flushed, then renamed.
+"""Files that are whole or not there: written under a random name beside, flushed, then renamed.
 
-A reader never sees half a file, and a failure leaves what was saved before. No link is followed:
-each file is created under a random name, and a rename replaces a link, not what it leads to.
+A reader never sees half a file, and a failure leaves what was saved before.
 """
 
 from __future__ import annotations
 
-import errno
-import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 from heedful.errors import RunError, SaveError
 
-try:
-    import fcntl
-except ImportError:  # Windows, which removes no file that is open, and so needs no lock
-    fcntl = None  # type: ignore[assignment]
-
-CAUSES = {
-    errno.ENOSPC: "a full disk",
-    errno.EDQUOT: "a quota that is used up",
-    errno.EFBIG: "a limit on the size of files (`ulimit -f`)",
-    errno.EROFS: "a read-only disk",
-    errno.EACCES: "a directory that is another user's",
-    errno.ENOENT: "there is no directory {directory}",
-    errno.ENOTDIR: "a file where a directory was meant",
-    errno.EEXIST: "a file, or a link that leads nowhere, where a directory was meant",
-    errno.EISDIR: "a directory where a file was meant",
-    errno.ELOOP: "a link where a file was meant",
-}
-# In which nothing was saved before
-WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP)
+UNFINISHED = ".*.part"  # what a killed process may leave beside a file
 
 
 @contextmanager
@@ -55,7 +34,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-        if not fcntl:  # nor does Windows rename an open file
+        if os.name == "nt":  # which renames no open file
             file.close()
         os.replace(file.name, path)
         flush(path.parent)
@@ -63,74 +42,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def beside(path: Path) -> Iterator[BinaryIO]:
-    """An open file in the directory of `path`, which is removed at the end.
-
-    Those that killed processes left there are removed first. Raises `OSError`.
-    """
-    for left in path.parent.glob(f".{glob.escape(_short(path))}.{'[0-9a-f]' * 16}.part"):
-        _remove_unlocked(left)
-    file = _created(path)
+    """A new file in the directory of `path`, which is removed at the end. Raises `OSError`."""
+    file = open(path.parent / f".{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
     try:
         with file:
             yield file
     finally:
         with suppress(OSError):  # it was renamed; or the directory is gone: the first error says so
             os.unlink(file.name)
-
-
-def _created(path: Path) -> BinaryIO:
-    """A new file, which no link stands for ("x": O_EXCL), locked as long as it is open."""
-    while True:
-        name = f".{_short(path)}.{os.urandom(8).hex()}.part"
-        file = open(path.parent / name, "x+b")  # noqa: SIM115
-        if fcntl:
-            with suppress(OSError):  # a disk without locks, on which nothing is removed either
-                fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.lexists(file.name):
-            return file
-        file.close()  # another process removed it before it was locked
-
-
-def _short(path: Path) -> str:
-    """The name of a file, or so much of it that a longer name is still one (255 bytes)."""
-    return os.fsencode(path.name)[:220].decode(errors="ignore")
-
-
-def _remove_unlocked(left: Path) -> None:
-    """Remove what a process left that was killed: the lock of one that is alive holds."""
-    with suppress(OSError):
-        if not fcntl:
-            os.unlink(left)
-            return
-        with open(left, "r+b", opener=_open_no_link) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(left)
-
-
-def append(path: Path) -> TextIO:
-    """Open a file to add lines to, unless it is a link; a `SaveError` where that cannot be."""
-    with saving(path):
-        return open(path, "a", encoding="utf-8", buffering=1, opener=_open_no_link)
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def check_no_links(paths: Iterable[Path]) -> None:
-    """Refuse links where a run has its own files: what they lead to would be written or removed.
-
-    Raises:
-        SaveError: one of the paths is a link.
-    """
-    for path in paths:
-        if path.is_symlink():
-            raise SaveError(
-                f"{path} is a link to {os.readlink(path)}",
-                expected="a run whose own files and directories are no links",
-                cause="a run that somebody else made, or moved in part",
-                remedy="remove the link, or put a copy of what it leads to in its place",
-            )
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
@@ -155,13 +74,9 @@ def saving(path: Path) -> Iterator[None]:
     except SaveError:
         raise
     except OSError as error:
-        lost = error.errno in WRONG_PLACES
         raise SaveError(
             f"cannot write {path}: {error.strerror or error}",
-            cause=CAUSES.get(error.errno or 0, "").format(directory=path.parent),
-            remedy="check the path, or choose another directory"
-            if lost
-            else "free space or choose another directory; what was saved before is still there",
+            remedy="check the path and the space on its disk; what was saved before is still there",
         ) from error
 
 

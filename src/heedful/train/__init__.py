@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from heedful.lazy import lazily
 
 if TYPE_CHECKING:
-    from heedful.device import choose_device
     from heedful.train.events import Ended, Event, Saved, Step, Validation
     from heedful.train.loop import Training
-    from heedful.train.metrics import Progress, read_metrics
-    from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
+    from heedful.train.metrics import read_metrics
+    from heedful.train.plan import Plan, has_plan, has_run, new_plan, read_plan
     from heedful.train.presets import PRESETS, preset
     from heedful.train.run import Prepared, begin, open_training, prepare_run, replace
     from heedful.train.settings import Recipe, TextSettings, TrainSettings, read_toml
@@ -23,7 +22,6 @@ __all__ = [
     "PRESETS",
     "Plan",
     "Prepared",
-    "Progress",
     "Recipe",
     "Saved",
     "Step",
@@ -33,9 +31,7 @@ __all__ = [
     "Training",
     "Translating",
     "Validation",
-    "absolute",
     "begin",
-    "choose_device",
     "has_plan",
     "has_run",
     "new_plan",
@@ -51,11 +47,10 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "heedful.device": ["choose_device"],
         "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],
         "heedful.train.loop": ["Training"],
-        "heedful.train.metrics": ["Progress", "read_metrics"],
-        "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
+        "heedful.train.metrics": ["read_metrics"],
+        "heedful.train.plan": ["Plan", "has_plan", "has_run", "new_plan", "read_plan"],
         "heedful.train.presets": ["PRESETS", "preset"],
         "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],
         "heedful.train.settings": ["Recipe", "TextSettings", "TrainSettings", "read_toml"],

@@ -30,10 +30,6 @@ class Which(NamedTuple):
     key: tuple[int, ...]
     first: int | None = None
 
-    def random(self) -> np.random.Generator:
-        """Its random numbers."""
-        return np.random.default_rng(self.key)
-
 
 def shuffled(which: Which, batch: int, pieces: int) -> list[tuple[int, int]]:
     """The pass and the piece of each sequence of a batch: a pass has each piece once.
@@ -56,17 +52,10 @@ def _pass(seed: int, number: int, pieces: int) -> np.ndarray:
 def starts(
     which: Which, batch: int, tokens: int, length: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Where the windows of a batch begin, (B,).
+    """Where the `batch` windows of `length` tokens begin, (B,).
 
     In shuffled passes windows do not overlap, and begin elsewhere in each pass, so that no two
-    passes cut a text at the same places.
-
-    Args:
-        which: the batch.
-        batch: B, windows.
-        tokens: how many there are.
-        length: tokens of a window.
-        random: draws windows that are not shuffled.
+    passes cut a text at the same places. Other windows are drawn from `random`.
     """
     if which.first is None:
         return random.integers(0, tokens - length + 1, batch)
@@ -88,44 +77,36 @@ def draw(
     which: Which,
     rows: slice = ALL,
 ) -> tuple[Tensor, Tensor]:
-    """Windows of the tokens, and the same one token later.
-
-    Args:
-        tokens: ids (T,), a memory map.
-        context_length: N, tokens of a window.
-        batch: B, windows.
-        which: of the batches of the training.
-        rows: which of the windows are read.
-
-    Returns:
-        inputs and targets, (B, N) each, or as many rows as were asked for.
+    """A batch of windows of the ids (T,), and the same one token later: (B, N) each, or some rows.
 
     >>> inputs, targets = draw(np.arange(100), context_length=3, batch=2, which=Which((1, 0)))
     >>> bool((targets == inputs + 1).all())
     True
     """
-    firsts = starts(which, batch, len(tokens) - 1, context_length, which.random())[rows]
+    firsts = starts(
+        which, batch, len(tokens) - 1, context_length, np.random.default_rng(which.key)
+    )[rows]
     places = firsts[:, None] + np.arange(context_length + 1)
     windows = np.asarray(tokens)[places].astype(np.int64)
     return torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
 
 
+def parts(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
+    """All tokens in order, in rows (B, length) that do not overlap; the last may be shorter."""
+    end = len(tokens) // length * length
+    for start in range(0, end, batch * length):
+        yield tokens[start : min(end, start + batch * length)].reshape(-1, length)
+    if end < len(tokens):
+        yield tokens[None, end:]
+
+
 def every_window(
     tokens: np.ndarray, context_length: int, batch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """All tokens in order, in windows that do not overlap; the last may be shorter.
-
-    Every token but the first is a target exactly once.
-    """
-    whole = (len(tokens) - 1) // context_length
-    for first in range(0, whole, batch):
-        rows = min(batch, whole - first)
-        start, stop = first * context_length, (first + rows) * context_length
-        ids = torch.from_numpy(tokens[start : stop + 1].astype(np.int64))
-        yield ids[:-1].view(rows, context_length), ids[1:].view(rows, context_length)
-    if (len(tokens) - 1) % context_length:
-        ids = torch.from_numpy(tokens[whole * context_length :].astype(np.int64))
-        yield ids[None, :-1], ids[None, 1:]
+    """All windows in order; every token but the first is a target exactly once."""
+    sides = (parts(side, context_length, batch) for side in (tokens[:-1], tokens[1:]))
+    for inputs, targets in zip(*sides, strict=True):
+        yield torch.from_numpy(inputs.astype(np.int64)), torch.from_numpy(targets.astype(np.int64))
 
 
 def in_turns(batches: Iterator[T], here: Processes) -> Iterator[tuple[T, bool]]:

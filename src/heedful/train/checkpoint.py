@@ -1,4 +1,4 @@
-"""What a run is continued from: weights, optimizer and progress, in one file or cut in parts.
+"""What a run is continued from: weights, optimizer and progress, in one file.
 
 Batches and dropout are functions of the seed, the step and how many sequences were read before, so
 no generator needs saving.
@@ -7,24 +7,17 @@ no generator needs saving.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, save_tensors, saving
+from heedful.files import description, load_tensors, save_tensors
 from heedful.files.belonging import RUN, check_belongs, said
-from heedful.files.sharded import (
-    about_sharded,
-    about_tensors,
-    forget_sharded,
-    latest_of,
-    load_sharded,
-    save_sharded,
-)
 from heedful.models import parameters_of
-from heedful.models.configurations import CHECKPOINTS, SHARDED
+from heedful.models.configurations import CHECKPOINTS
 from heedful.models.named_parameters import check_fit, shapes_of
 from heedful.processes import Processes
 from heedful.train.metrics import Progress
@@ -38,77 +31,64 @@ def save(
     progress: Progress,
     here: Processes,
 ) -> None:
-    """Write everything that continuing a run needs, whole or not at all.
-
-    The first process writes it; all of them do, each its part, where the model is cut among them.
-    """
-    tensors = {f"model.{name}": tensor for name, tensor in parameters_of(model).items()}
+    """Write everything that continuing a run needs; all processes call this, the first writes."""
+    tensors = {}
     for name, parameter in parameters_of(model).items():
+        tensors[f"model.{name}"] = parameter.detach()
         for key, tensor in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = tensor
-    about = dataclasses.asdict(progress) | of_run(directory)
-    if any(map(is_sharded, tensors.values())):
-        save_sharded(directory / SHARDED, tensors, about, here)
-        if here.is_first:
-            with saving(directory):
-                (directory / CHECKPOINTS["last"]).unlink(missing_ok=True)
-    elif here.is_first:
-        save_tensors(directory / CHECKPOINTS["last"], tensors, about)
-        forget_sharded(directory / SHARDED)
+    _write(directory, "last", tensors, dataclasses.asdict(progress), here)
 
 
 def save_weights(directory: Path, model: nn.Module, progress: Progress, here: Processes) -> None:
-    """Write the weights, as those that are best, whole or not at all, by the first process."""
+    """Write the weights, as those that are best; all processes call this, the first writes."""
+    tensors = {name: tensor.detach() for name, tensor in parameters_of(model).items()}
     about = {"step": progress.step, "validation_loss": progress.best}
-    tensors = {}
-    for name, parameter in parameters_of(model).items():
-        tensor = whole(parameter.detach())  # one by one: all of them may not fit on the device
+    _write(directory, "best", tensors, about, here)
+
+
+def _write(
+    directory: Path,
+    checkpoint: str,
+    tensors: Mapping[str, Tensor],
+    about: Mapping[str, object],
+    here: Processes,
+) -> None:
+    """Write a checkpoint; tensors that are cut are gathered by the first process, on its CPU."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor)  # one after the other: all of them may not fit on the device
         if here.is_first:
-            tensors[name] = tensor.cpu() if is_sharded(parameter) else tensor
+            gathered[name] = full.cpu() if is_sharded(tensor) else full
     if here.is_first:
-        save_tensors(directory / CHECKPOINTS["best"], tensors, about | of_run(directory))
+        run = said(directory, RUN)
+        belonging = {RUN: run} if run else {}
+        save_tensors(directory / CHECKPOINTS[checkpoint], gathered, {**about, **belonging})
 
 
-def of_run(directory: Path) -> dict[str, str]:
-    """The entry that says which run a file belongs to; none where no `config.json` names it."""
-    run = said(directory, RUN)
-    return {RUN: run} if run else {}
-
-
-def latest(directory: Path) -> Path | None:
-    """Where a run's checkpoint is: a file, or the place of its parts; None where none was saved."""
-    return latest_of(directory / CHECKPOINTS["last"], directory / SHARDED)
-
-
-def restore(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes
-) -> Progress:
+def restore(directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put back what `save` wrote, with any number of processes.
 
     Raises:
         RunError: nothing was saved, or it does not fit this model.
     """
-    path = latest(directory) or directory / CHECKPOINTS["last"]
-    parameters = parameters_of(model)
-
-    def place_for(name: str, shape: tuple[int, ...]) -> Tensor:
-        like = parameters.get(_parts(name)[2])
-        return torch.zeros(shape) if like is None or like.shape != shape else torch.zeros_like(like)
-
-    if path.is_dir():
-        tensors, about = load_sharded(path, place_for, here), about_sharded(path)
-    else:
-        tensors, about = load_tensors(path)
+    path = directory / CHECKPOINTS["last"]
+    tensors, about = load_tensors(path)
     about.pop(RUN, None)
-    found = {_parts(name): tensor for name, tensor in tensors.items()}
-    weights = {name: tensor for (section, _, name), tensor in found.items() if section == "model"}
+    parameters = parameters_of(model)
+    weights = {
+        name.removeprefix("model."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith("model.")
+    }
     check_fit(shapes_of(parameters), shapes_of(weights), path)
-    for (section, key, name), tensor in found.items():
-        parameter = parameters[name]
+    for name, tensor in tensors.items():
+        section, _, rest = name.partition(".")
         if section == "model":
-            fill(parameter, tensor)
+            fill(parameters[rest], tensor)
         else:
-            optimizer.state[parameter][key] = _kept_as(parameter, tensor)
+            key, _, of = rest.partition(".")
+            optimizer.state[parameters[of]][key] = _cut_like(parameters[of], tensor)
     if about.keys() != {field.name for field in dataclasses.fields(Progress)}:
         raise RunError(
             f"{path} does not say how far the run is",
@@ -118,36 +98,25 @@ def restore(
     return Progress(**about)
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    """The section of a tensor's name, what state of the optimizer it is, and of which parameter."""
-    section, _, rest = name.partition(".")
-    if section == "model":
-        return section, "", rest
-    key, _, parameter = rest.partition(".")
-    return section, key, parameter
-
-
-def _kept_as(parameter: Tensor, tensor: Tensor) -> Tensor:
+def _cut_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """A state of the optimizer, cut among processes where its parameter is."""
-    if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
+    if tensor.shape != parameter.shape or not is_sharded(parameter):
         return tensor.to(parameter.device)
-    kept = torch.zeros_like(parameter)
-    fill(kept, tensor)
-    return kept
+    rows = torch.zeros_like(parameter)
+    fill(rows, tensor)
+    return rows
 
 
 def check_of_run(directory: Path) -> None:
     """Refuse weights and a checkpoint of another run, by their headers alone; `RunError`."""
-    for path in (directory / CHECKPOINTS["best"], latest(directory)):
-        if path is None or not path.exists():
-            continue
-        about = about_tensors(path)
+    for path in (directory / name for name in CHECKPOINTS.values()):
+        about = description(path) if path.exists() else None
         if about:  # those of another program say nothing
             check_belongs(path, RUN, about.get(RUN), directory)
 
 
 def saved_step(directory: Path) -> int | None:
     """The step of a run's checkpoint; None where none was saved."""
-    path = latest(directory)
-    step = about_tensors(path).get("step") if path is not None else None
+    path = directory / CHECKPOINTS["last"]
+    step = (description(path) or {}).get("step") if path.is_file() else None
     return step if isinstance(step, int) else None

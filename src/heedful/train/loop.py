@@ -6,7 +6,6 @@ It writes numbers and checkpoints; who iterates over it draws them.
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -20,20 +19,20 @@ from torch import nn
 
 from heedful.device import choose_products
 from heedful.errors import HeedfulError
-from heedful.files import alone
 from heedful.models import GPT, Bert, Seq2Seq
+from heedful.models.configurations import CHECKPOINTS
 from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import Which, in_turns
-from heedful.train.checkpoint import latest, saved_step
+from heedful.train.checkpoint import saved_step
 from heedful.train.compiled import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
-from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
+from heedful.train.optimizers import make_optimizer, set_rates, share_of_rate
 from heedful.train.paths import METRICS
 from heedful.train.settings import TrainSettings
 from heedful.train.sharding import clip, passes_of, whole
-from heedful.train.tasks import Task, unigram_entropy
+from heedful.train.tasks import Task
 from heedful.train.watch import forget_after
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ if TYPE_CHECKING:
 # In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
 # whose states then stay in its caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
-BETTER = 0.9  # of the unigram entropy: what has had a lower mean loss has learned more than that
-
-
-# Of mallopt(3): what is freed at the heap's end before it goes back, and what has a map of its own
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-MOST_TRIMMED, LARGEST = 1 << 30, 32 << 20  # bytes; glibc allows no larger maps in its heap
 
 
 class Training:
@@ -91,9 +84,9 @@ class Training:
 
     def restore(self) -> bool:
         """Go back to the last checkpoint; False where nothing was saved yet."""
-        if latest(self.directory) is None:
+        if not (self.directory / CHECKPOINTS["last"]).is_file():
             return False
-        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
+        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer)
         return True
 
     def stop(self) -> None:
@@ -102,12 +95,10 @@ class Training:
         self._all_stop = self.here.is_alone
 
     def events(self) -> Iterator[Event]:
-        """Train until the last step, an early stop, or `stop`; yield what happens."""
-        with alone(self.directory / "state"):
-            yield from self.owned_events()
+        """Train until the last step, an early stop, or `stop`; yield what happens.
 
-    def owned_events(self) -> Iterator[Event]:
-        """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
+        Nobody else may write in the directory meanwhile: `heedful.train.place.owning` sees to it.
+        """
         keep_freed_memory()
         metrics = Metrics(
             self.directory / METRICS,
@@ -124,9 +115,10 @@ class Training:
         self.model.train()
         if self.here.is_first:
             forget_after(self.directory, self.progress.watched)
-        saved, due = self.progress.step, False
-        if metrics.lost:
-            yield Noticed(saved, metrics.lost)
+        saved = self.progress.step
+        if metrics.is_cut:
+            words = f"{METRICS} has lost lines up to step {saved:,}; training goes on without them."
+            yield Noticed(saved, words)
         if self.settings.compile:
             yield Noticed(saved, "The first step takes long: the training pass is compiled in it.")
         while True:
@@ -134,42 +126,13 @@ class Training:
             why, step = self._why_end(), self.progress.step
             if why != "stopped":  # who asked for that waits; the run looks when it goes on
                 yield from self._look(metrics, last=why == "early")
-            due = due or (step % self.settings.save_every == 0 and step != saved)
-            if (why or due) and self._may_be_saved(metrics, last=bool(why)):
-                yield self._save(metrics)
-                saved, due = step, False
+            if why or (step % self.settings.save_every == 0 and step != saved):
+                yield self._save()
+                saved = step
             if why:
                 yield Ended(step, why)
                 return
             yield self._step(metrics)
-
-    def _may_be_saved(self, metrics: Metrics, last: bool) -> bool:
-        """Whether a checkpoint is worth more than the one before; a spike of the loss waits.
-
-        At the end nothing can wait: the next batch tells a spike from a model that is lost.
-
-        Raises:
-            HeedfulError: what was learned is lost: the loss is no better than chance, which it was.
-        """
-        was_better = metrics.lowest < BETTER * self.chance
-        if not was_better or metrics.latest < self.chance:
-            return True
-        is_bad = metrics.mean >= self.chance
-        if last and not is_bad and self._next_loss() < self.chance:
-            return True
-        if last or is_bad:
-            loss = max(metrics.mean, metrics.latest)
-            raise self._spoiled(
-                f"the training loss is {loss:.3f} after {self.progress.step:,} steps, no "
-                f"better than chance ({self.chance:.3f}), and was {metrics.lowest:.3f}",
-                metrics,
-            )
-        return False
-
-    @functools.cached_property
-    def chance(self) -> float:
-        """The loss of guessing by frequency alone, in nats per token."""
-        return unigram_entropy(self.task)
 
     def evaluate(self, data: Any) -> float | None:
         """Mean loss over all of a split, in nats per token; None where asked to stop.
@@ -213,12 +176,12 @@ class Training:
             parameter.grad = None
         parts = [self._backward(part) for part in range(settings.accumulation)]
         loss, tokens = self._over_all(parts)
-        self._check_finite("training loss is", loss, metrics)
+        self._check_finite("training loss is", loss)
         if settings.clip:
             clip(self.parameters, settings.clip, self.here)
         self.optimizer.step()
         self.progress.step += 1
-        rate = learning_rate(step, settings)
+        rate = settings.learning_rate * share_of_rate(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
 
@@ -235,24 +198,18 @@ class Training:
         self._all_stop = self._all_stop or stopping > 0
         return loss, int(targets)
 
-    def _check_finite(self, what: str, value: float, metrics: Metrics) -> None:
+    def _check_finite(self, what: str, value: float) -> None:
         """Refuse what would spoil the weights, before it does and before they are saved."""
-        if not math.isfinite(value):
-            raise self._spoiled(f"the {what} {value} after {self.progress.step:,} steps", metrics)
-
-    def _spoiled(self, what: str, metrics: Metrics) -> HeedfulError:
-        """The error of a run that came to nothing, with where it can go on from."""
-        kept = saved_step(self.directory)
-        rate = slower(self.settings)
-        is_good = kept is not None and metrics.lowest < BETTER * self.chance
-        none = "nothing was saved before" if kept is None else "no checkpoint is better than chance"
-        return HeedfulError(
-            what,
+        if math.isfinite(value):
+            return
+        step = saved_step(self.directory)
+        raise HeedfulError(
+            f"the {what} {value} after {self.progress.step:,} steps",
             cause="a learning rate that is too high",
-            remedy=f"the checkpoint of step {kept:,}, which is better, was kept: continue from it "
-            f"with --resume {rate}"
-            if is_good
-            else f"{none}: train again with --overwrite {rate}",
+            remedy="train again with --overwrite and a lower --learning-rate"
+            if step is None
+            else f"the checkpoint of step {step:,} was kept: continue from it with --resume and a "
+            "lower --learning-rate",
         )
 
     def _backward(self, part: int) -> tuple[float, int]:
@@ -261,9 +218,11 @@ class Training:
         Of several processes each takes its rows. The gradient is the mean over the processes, so
         what a batch of it counts for is multiplied by their number.
         """
-        settings, here = self.settings, self.here
+        settings, here, task = self.settings, self.here, self.task
         key = settings.seed, self.progress.step, part
-        batch, share = self._drawn(part)
+        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
+        rows = here.share(settings.batch)
+        batch = task.draw(settings.batch, which, rows)
         self.progress.read += settings.batch
         dropout = key if here.is_first else (*key, here.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
@@ -272,28 +231,9 @@ class Training:
             loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
             loss = loss / settings.accumulation
             if not here.is_alone:
-                loss = loss * (share * here.size)
+                loss = loss * (task.share(settings.batch, which, rows) * here.size)
             loss.backward()
-        return loss.item() / here.size, self.task.targets(batch)
-
-    def _drawn(self, part: int) -> tuple[Any, float]:
-        """This process's rows of one batch of the coming step, and their share of its targets."""
-        settings = self.settings
-        key = settings.seed, self.progress.step, part
-        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
-        rows = self.here.share(settings.batch)
-        batch = self.task.draw(settings.batch, which, rows)
-        return batch, 1.0 if self.here.is_alone else self.task.share(settings.batch, which, rows)
-
-    def _next_loss(self) -> float:
-        """The loss of the batch that comes next, of which nothing is learned."""
-        batch, share = self._drawn(0)
-        self.model.eval()
-        try:
-            loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
-        finally:
-            self.model.train()
-        return self.here.sums([loss * share], self.device)[0]
+        return loss.item() / here.size, task.targets(batch)
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
@@ -309,7 +249,7 @@ class Training:
         loss = self.evaluate(self.task.validation)
         if loss is None:
             return
-        self._check_finite("validation loss is", loss, metrics)
+        self._check_finite("validation loss is", loss)
         best = loss < progress.best
         progress.evaluated = progress.step
         progress.waited = 0 if best else progress.waited + 1
@@ -338,9 +278,9 @@ class Training:
         early = self.settings.patience and self.progress.waited >= self.settings.patience
         return "early" if early else None
 
-    def _save(self, metrics: Metrics) -> Saved:
+    def _save(self) -> Saved:
         size = float(whole(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
-        self._check_finite("norm of the weights is", size, metrics)
+        self._check_finite("norm of the weights is", size)
         checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.here)
         if self.progress.best_step < 0:  # nothing was validated, so the last is the best known
             self._save_weights()
@@ -367,5 +307,5 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(TRIM_THRESHOLD, MOST_TRIMMED)
-        libc.mallopt(MMAP_THRESHOLD, LARGEST)
+        libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: freed bytes at the heap's end
+        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, the most that glibc allows

@@ -12,16 +12,15 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import TrainSettings
 
 Config = GPTConfig | BertConfig | Seq2SeqConfig
-NUMBER = 4  # bytes: weights, gradients and activations are float32
-STATES = 4  # for each parameter itself, its gradient, and what the optimizer keeps of it
-MUON, MOST_OF_MUON = 2, 1 << 29  # more for each parameter while matrices are made orthogonal
-LOGITS = 3  # they, their gradient and their softmax
-MASKED = 0.15  # of a BERT's tokens logits are made for these
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may have
 
 
 def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     """The bytes that training takes in each process: mostly within a third of what it really takes.
+
+    Numbers are float32. For each parameter there are itself, its gradient, and two of the
+    optimizer's; Muon has two more while it makes matrices orthogonal. For each token a block keeps
+    what its gradient needs, and there are three for each logit: of a BERT, of 15 % of the tokens.
 
     Args:
         config: the model's shape.
@@ -33,9 +32,9 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     4.2
     """
     width, all_parameters = config.width, parameters(config)
-    states = STATES * all_parameters / (processes if settings.shard else 1)
+    states = 4.0 * all_parameters / (processes if settings.shard else 1)
     if settings.optimizer == "muon":
-        states += MUON * min(all_parameters, MOST_OF_MUON)
+        states += 2 * min(all_parameters, 1 << 29)
     kept = 9 * width + (4 if config.activation in GATE_NAMES else 2) * _hidden(config)
     if getattr(config, "qk_norm", False):
         kept += 6 * width
@@ -43,10 +42,9 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
         kept += 3 * config.heads * config.context_length
     if isinstance(config, Seq2SeqConfig):  # cross-attention
         kept += 7 * width
-    asked = MASKED if isinstance(config, BertConfig) else 1.0
-    of_token = _blocks(config) * kept + LOGITS * config.vocabulary * asked
+    logits = 3 * config.vocabulary * (0.15 if isinstance(config, BertConfig) else 1.0)
     tokens = -(-settings.batch // processes) * config.context_length
-    return round(NUMBER * (states + tokens * of_token))
+    return round(4 * (states + tokens * (_blocks(config) * kept + logits)))
 
 
 def parameters(config: Config) -> int:
@@ -127,6 +125,6 @@ def in_words(size: float) -> str:
     ('1.2 GB', '5e+09 TB')
     """
     unit, name = next(
-        (unit for unit in ((10**12, "TB"), (10**9, "GB")) if size >= unit[0]), (10**6, "MB")
+        ((u, n) for u, n in ((10**12, "TB"), (10**9, "GB")) if size >= u), (10**6, "MB")
     )
     return f"{size / unit:.3g} {name}" if size >= 1e3 * unit else f"{size / unit:.1f} {name}"

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files import append, replacing, saving
+from heedful.files import replacing, saving
 from heedful.files.belonging import RUN, said
 from heedful.files.checksums import digits
 from heedful.train.paths import WATCHED
 
 MOST_AVERAGED = 50  # steps
-DAMAGED = "metrics.damaged.jsonl"
 INF = float("inf")
 LINE = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}')
 Line = dict[str, Any]
@@ -51,14 +49,6 @@ class Progress:
             return bool(line["step"] <= self.evaluated)
         return bool(line["step"] <= (self.watched if WATCHED in line else self.step))
 
-    def is_last_of(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether lines of the metrics have the last validation and the last look that were."""
-        validated, watched = (
-            {line["step"] for line in lines if name in line} | {-1}
-            for name in ("validation_loss", WATCHED)
-        )
-        return self.evaluated in validated and self.watched in watched
-
 
 def averaged(step: int) -> int:
     """Over how many steps, up to this one, the mean training loss goes that is shown.
@@ -74,12 +64,10 @@ def averaged(step: int) -> int:
 class Metrics:
     """Writes `metrics.jsonl`, one JSON object a line.
 
-    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`),
-    left out where lines of its steps were lost. `crc32` goes over the line, the run's identity and
-    the checksum of the line before, so that a lost line, or another run's, is noticed.
-
-    `latest` is the loss of the latest step, `mean` its mean loss and `lowest` the lowest so far;
-    `lost` describes lines that were lost, if there are any.
+    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`).
+    `crc32` goes over the line and the checksum of the line before, before the first over the run's
+    identity, so that a lost line, or those of another run, are noticed. `is_cut` is whether the
+    last ones up to `progress` are lost.
 
     Args:
         path: the file. It is opened to go on from `progress`: lines of what came later, or cut
@@ -87,6 +75,9 @@ class Metrics:
         progress: how far the run is.
         is_writer: False in all but one of several processes, which have the same numbers.
         callbacks: called with every line that is written.
+
+    Raises:
+        RunError: the file is damaged.
     """
 
     def __init__(
@@ -97,41 +88,35 @@ class Metrics:
         is_writer: bool = True,
         callbacks: Sequence[Callable[[Line], None]] = (),
     ) -> None:
-        (lines, damage), step = _read(path), progress.step
-        kept = [line for line in lines if progress.has(line)]
-        losses = [(line["step"], line["loss"]) for line in kept if "loss" in line]
-        missing = sorted(set(range(1, step + 1)) - {step for step, _ in losses})
-        is_cut = not progress.is_last_of(kept)
-        self.lost = _lost(path, missing) if missing or is_cut or (step and damage) else None
-        self._run, self._checksum, self._callbacks = _run(path), 0, callbacks
+        kept = [line for line in read_metrics(path) if progress.has(line)]
+        self._checksum, self._callbacks = _checksum_of_run(path), callbacks
+        last = {"loss": progress.step, "validation_loss": progress.evaluated}
+        last[WATCHED] = progress.watched
+        self.is_cut = not all(
+            any(name in line and line["step"] == step for line in kept)
+            for name, step in last.items()
+            if step > 0
+        )
+        losses = ((line["step"], line["loss"]) for line in kept if "loss" in line)
+        self._losses = deque(losses, MOST_AVERAGED)
+        self._path = path if is_writer else Path(os.devnull)
         if is_writer:
-            if self.lost and path.exists():
-                with path.open("rb") as old, replacing(path.with_name(DAMAGED)) as file:
-                    shutil.copyfileobj(old, file)
             with replacing(path) as file:
                 file.write("".join(map(self._encoded, kept)).encode())
-        self._losses = deque(losses, MOST_AVERAGED)
-        self.lowest = min((line["mean_loss"] for line in kept if "mean_loss" in line), default=INF)
-        self.latest = self.mean = losses[-1][1] if losses else INF
-        self._path = path if is_writer else Path(os.devnull)
-        self._file = append(self._path)
+        with saving(path):
+            self._file = open(self._path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
     def _encoded(self, line: Mapping[str, Any]) -> str:
         body = json.dumps(line)
-        self._checksum = zlib.crc32(body.encode(), zlib.crc32(self._run, self._checksum))
+        self._checksum = zlib.crc32(body.encode(), self._checksum)
         return f'{body[:-1]}, "crc32": "{digits(self._checksum)}"}}\n'
 
     def write_step(self, step: int, loss: float, rate: float) -> float:
-        """Add the line of a step; its mean loss, of those that are there where some were lost."""
+        """Add the line of a step; its mean loss, of those that are there."""
         self._losses.append((step, loss))
         latest = [loss for at, loss in self._losses if at > step - averaged(step)]
         mean = sum(latest) / len(latest)
-        self.latest, self.mean = loss, mean
-        if len(latest) == averaged(step):
-            self.lowest = min(self.lowest, mean)
-            self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
-        else:
-            self.write(step=step, loss=loss, rate=rate)
+        self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
         return mean
 
     def write(self, **line: Any) -> None:
@@ -148,58 +133,32 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl`; a last one that was cut short is left out.
+    """The lines of a `metrics.jsonl`, none where there is no file.
+
+    A last line that was cut short is left out: that is what a kill leaves.
 
     Raises:
         RunError: a line is damaged, or lines before it are lost.
     """
-    lines, damage = _read(path)
-    if damage:
-        raise RunError(
-            f"line {damage} of {path} is not what was written, or one before it is lost",
-            cause="a damaged file, or one of another version of heedful",
-            remedy="remove the file: training needs none of it, and --resume mends it",
-        )
+    content = path.read_bytes() if path.is_file() else b""
+    encoded = content.splitlines()
+    lines: list[Line] = []
+    checksum = _checksum_of_run(path)
+    for number, line in enumerate(encoded, 1):
+        match = LINE.fullmatch(line)
+        if match is None and number == len(encoded) and not content.endswith(b"\n"):
+            break
+        body = match[1] + b"}" if match else line
+        checksum = zlib.crc32(body, checksum)
+        if match is None or checksum != int(match[2], 16):
+            raise RunError(
+                f"line {number} of {path} is not what was written, or one before it is lost",
+                cause="a damaged file, or one of another version of heedful",
+                remedy="remove the file: training needs none of it, and --resume goes on without",
+            )
+        lines.append(json.loads(body))
     return lines
 
 
-def lines_of(path: Path) -> list[Line]:
-    """The whole lines of a `metrics.jsonl`, whatever became of the others."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[list[Line], int]:
-    """The whole lines, without their checksums, and the number of the first damaged one, or 0.
-
-    A last line that was cut short is no damage, but what a kill leaves.
-    """
-    content = path.read_bytes() if path.is_file() else b""
-    encoded = content.splitlines()
-    lines, damage, checksum, run = list[Line](), 0, 0, _run(path)
-    for number, line in enumerate(encoded, 1):
-        match = LINE.fullmatch(line)
-        body, written = (match[1] + b"}", int(match[2], 16)) if match else (line, -1)
-        is_intact = zlib.crc32(body, zlib.crc32(run, checksum)) == written
-        if is_intact:
-            lines.append(json.loads(body))
-        elif match or number < len(encoded) or content.endswith(b"\n"):
-            damage = damage or number
-        checksum = written if match else checksum
-    return lines, damage
-
-
-def _run(path: Path) -> bytes:
-    """The identity of the run of a `metrics.jsonl`; empty where no `config.json` names it."""
-    return (said(path.parent, RUN) or "").encode()
-
-
-def _lost(path: Path, missing: list[int]) -> str:
-    """The report of lines that are lost."""
-    what = "lines that are damaged, or lost some"
-    if missing:
-        steps = f"steps {missing[0]:,} to {missing[-1]:,}"
-        what = f"no whole line of {len(missing):,} of the {steps}"
-    return (
-        f"{path} has {what}; what it had is in {DAMAGED}. Training needs none of it; the mean "
-        "loss goes over the steps that are there."
-    )
+def _checksum_of_run(path: Path) -> int:
+    return zlib.crc32((said(path.parent, RUN) or "").encode())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from heedful.layers import CrossAttention, GatedFeedForward, MultiHeadAttention
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
-from heedful.train.sharding import gathered, held, local, shared_out
+from heedful.train.sharding import held, is_sharded, joined, local, shared_out
 
+AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers that wait to be stacked, by process; in all
 # Of a X + b (X Xᵀ) X + c (X Xᵀ)² X, one line an iteration: the first three of the five of
 # modded-nanogpt's medium track (by You Jiacheng). Singular values from 0.01 on come to 0.5 to 1.2.
-AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers that wait to be stacked, by process; in all
 COEFFICIENTS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
+
+# A matrix: a parameter, the row of it where the matrix begins, and where it shall go
+Part: TypeAlias = tuple[Tensor, int, Tensor]
 
 
 class Muon(AdamW):
@@ -71,9 +74,15 @@ class Muon(AdamW):
         trained = (parameter for parameter in rows if parameter.grad is not None)
         at_once = min(AT_ONCE * self.here.size, MOST_AT_ONCE)  # each process has something to do
         for turn in some_at_once(trained, at_once):
-            ahead = gathered([self._ahead(of, group) for of in turn], turn, self.here)
-            parts = [_parts(of, rows[of], each) for of, each in zip(turn, ahead, strict=True)]
-            self._subtract(_by_shape(chain.from_iterable(parts)), group["lr"])
+            ahead = [self._ahead(of, group) for of in turn]
+            if any(map(is_sharded, turn)):
+                ahead = joined(ahead, [len(of) for of in turn], self.here)
+            alike: dict[torch.Size, list[Part]] = {}
+            for parameter, directions in zip(turn, ahead, strict=True):
+                starts = accumulate(rows[parameter], initial=0)
+                for start, part in zip(starts, directions.split(rows[parameter]), strict=False):
+                    alike.setdefault(part.shape, []).append((parameter, start, part))
+            self._subtract(list(alike.values()), group["lr"])
 
     def _ahead(self, parameter: Any, group: dict[str, Any]) -> Tensor:
         """Nesterov's direction of the rows that are here; their momentum and decay are done."""
@@ -87,28 +96,15 @@ class Muon(AdamW):
 
     def _subtract(self, alike: list[list[Part]], rate: float) -> None:
         """Step by the directions of matrices, those of one shape together, made orthogonal."""
-        stacks = (torch.stack([part.direction for part in parts]) for parts in alike)
+        stacks = (torch.stack([part for _, _, part in parts]) for parts in alike)
         for parts, updates in zip(alike, shared_out(self._made, stacks, self.here), strict=True):
             size = rate * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
-            for part, update in zip(parts, updates, strict=True):
-                rows, of_rows = held(part.parameter, part.start, update)
+            for (parameter, start, _), update in zip(parts, updates, strict=True):
+                rows, of_rows = held(parameter, start, update)
                 rows.sub_(of_rows, alpha=size)
 
     def _made(self, stack: Tensor) -> Tensor:
         return orthogonal(stack.to(self.products or stack.dtype)).to(stack.dtype)
-
-
-class Part(NamedTuple):
-    """A matrix: a run of rows of a parameter, from `start` on, and where it shall go."""
-
-    parameter: Tensor
-    start: int
-    direction: Tensor
-
-
-def _parts(parameter: Tensor, rows: tuple[int, ...], directions: Tensor) -> list[Part]:
-    starts = accumulate(rows, initial=0)
-    return [Part(parameter, *of) for of in zip(starts, directions.split(rows), strict=False)]
 
 
 def some_at_once(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
@@ -123,13 +119,6 @@ def some_at_once(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]
             turn, numbers = [], 0
     if turn:
         yield turn
-
-
-def _by_shape(parts: Iterable[Part]) -> list[list[Part]]:
-    alike: dict[torch.Size, list[Part]] = {}
-    for part in parts:
-        alike.setdefault(part.direction.shape, []).append(part)
-    return list(alike.values())
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -24,11 +24,8 @@ def make_optimizer(
 ) -> AdamW:
     """The optimizer of the settings; `set_rates` gives it the learning rates of a step.
 
-    Args:
-        model: whose parameters are trained.
-        settings: of the run.
-        here: this process, where several train the model together.
-        products: the type in which matrices are multiplied, for Muon too; default their own.
+    `here` is this process, where several train the model together; `products` the type in which
+    Muon multiplies matrices, by default their own.
     """
     defaults: dict[str, Any] = {
         "lr": settings.learning_rate,
@@ -78,28 +75,6 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettin
     share = share_of_rate(step, settings)
     for group in optimizer.param_groups:
         group["lr"] = group["highest"] * share
-
-
-def slower(settings: TrainSettings) -> str:
-    """The options that give a run a third of its learning rates, and the tables at most 0.001.
-
-    >>> slower(TrainSettings(optimizer="muon", learning_rate=0.06, matrix_rate=0.6))
-    '--learning-rate 0.001 --matrix-rate 0.2'
-    """
-    options = f"--learning-rate {min(settings.learning_rate / 3, 1e-3):.1g}"
-    if settings.optimizer == "muon":
-        options += f" --matrix-rate {settings.matrix_rate / 3:.1g}"
-    return options
-
-
-def learning_rate(step: int, settings: TrainSettings) -> float:
-    """The learning rate of a step, counted from 0.
-
-    >>> rates = TrainSettings(steps=30, warmup=10, learning_rate=1.0, decay="linear")
-    >>> [round(learning_rate(step, rates), 3) for step in (0, 9, 10, 20, 29)]
-    [0.1, 1.0, 1.0, 0.55, 0.145]
-    """
-    return settings.learning_rate * share_of_rate(step, settings)
 
 
 def share_of_rate(step: int, settings: TrainSettings) -> float:

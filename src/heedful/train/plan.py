@@ -6,14 +6,13 @@ It knows no torch, so that what does not fit is told at once.
 from __future__ import annotations
 
 import dataclasses
-import stat
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.configuration import Configuration
-from heedful.errors import ArgumentError, RunError, TextError
+from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
@@ -26,29 +25,25 @@ from heedful.text import (
     open_source,
 )
 from heedful.text.sources import STANDARD_INPUT, LeftOutWarning
-from heedful.train.compiled import check_compiler
-from heedful.train.logs import check_services
+from heedful.train.logs import services_of
 from heedful.train.memory import check_memory
-from heedful.train.paths import RECIPE
+from heedful.train.paths import RECIPE, TOKENS
 from heedful.train.settings import (
     CONFIGURATIONS,
-    TRAINED,
     Recipe,
     TextSettings,
     TrainSettings,
 )
 
-GONE = "{} is no longer there"
-WRITTEN = ("sources", "include", "title", "preset", "read", "launch")
+WRITTEN = ("sources", "include", "title", "preset", "launch")
 
 
 class Plan(NamedTuple):
     """What a run was asked to do; the first thing that its directory holds.
 
     `preset` is where its settings started, `title` what its text is called. Without `sources` the
-    text is the embedded one: the Python language reference, or for pairs the dates. `read` is what
-    the files of the text were when they were read, if there are any. `launch` is what torchrun's
-    processes call it, so that they know their own run when they are started again.
+    text is the embedded one: the Python language reference, or for pairs the dates. `launch` is
+    what torchrun's processes call it, so that they know their own run when they are started again.
     """
 
     directory: Path
@@ -57,7 +52,6 @@ class Plan(NamedTuple):
     title: str
     preset: str
     recipe: Recipe
-    read: dict[str, int] | None = None
     launch: str | None = None
 
     def write(self, run: str | None = None) -> None:
@@ -95,9 +89,8 @@ def new_plan(
         TextError: a text that is not there.
     """
     choice_of(recipe)
-    _check_trained(recipe)
-    check_watched(recipe)
-    check_installed(recipe)
+    _check_tokenizer(recipe)
+    check_possible(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
     inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
@@ -108,19 +101,30 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    check_memory(_at_least(recipe), recipe.train, _device(recipe.train.device), processes)
+    from heedful.device import choose_device  # it brings torch, so it comes last
+
+    device = str(choose_device(recipe.train.device))
+    check_memory(_at_least(recipe), recipe.train, device, processes)
     return Plan(directory, sources, include, title, preset, recipe)
 
 
-def check_installed(recipe: Recipe) -> None:
-    """Refuse settings that ask for what is not on this machine, or not for this kind of model.
-
-    Raises:
-        ArgumentError: no package of a service, no compiler.
-    """
-    check_services(recipe.train.log)
-    if recipe.train.compile:
-        check_compiler(recipe.kind)
+def check_possible(recipe: Recipe) -> None:
+    """Refuse settings of training that this machine or this kind of model cannot do."""
+    services_of(recipe.train.log)
+    if recipe.on_pairs and recipe.train.watch is not None:
+        raise ArgumentError(
+            "a text to watch for an encoder–decoder",
+            expected="a GPT or a BERT",
+            cause="what it attends to depends on what it writes, which changes as it learns",
+            remedy="leave --watch out; `heedful look` shows it once it is trained",
+        )
+    if recipe.train.compile and recipe.kind != "GPT":
+        raise ArgumentError(
+            f"--compile for a model of the kind {recipe.kind}",
+            expected="a GPT",
+            cause="its batches have other shapes at each step, and each would be compiled anew",
+            remedy="leave it out",
+        )
     if recipe.train.compile and recipe.train.shard:
         raise ArgumentError(
             "compile with shard",
@@ -139,12 +143,6 @@ def check_shared_out(settings: TrainSettings, processes: int) -> None:
             cause="a batch is that of all processes together",
             remedy=f"--batch {processes}, or fewer processes",
         )
-
-
-def _device(name: str) -> str:
-    from heedful.device import choose_device  # it brings torch, so it comes last
-
-    return str(choose_device(name))
 
 
 def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
@@ -227,8 +225,8 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
     return open_source(sources, include).title
 
 
-def _check_trained(recipe: Recipe) -> None:
-    """Refuse a tokenizer of the other kind of model, and parts of a BERT that are not trained."""
+def _check_tokenizer(recipe: Recipe) -> None:
+    """Refuse a tokenizer of the other kind of model."""
     is_bert = isinstance(recipe.model, BertConfig)
     if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
         raise ArgumentError(
@@ -236,24 +234,6 @@ def _check_trained(recipe: Recipe) -> None:
             expected=WordPieceTokenizer.kind if is_bert else "another",
             cause="a BERT needs [CLS], [SEP] and [MASK], and what writes a text needs its spaces",
             remedy="leave --tokenizer out, or take a --preset of the other kind",
-        )
-    for name, trained in TRAINED.items():
-        if is_bert and getattr(recipe.model, name) != trained:
-            raise ArgumentError(
-                f"{name} = {not trained} for a BERT that is trained",
-                expected=f"{trained}",
-                cause="masked words are all that it is trained on",
-            )
-
-
-def check_watched(recipe: Recipe) -> None:
-    """Refuse a text to watch for a model that reads two; `ArgumentError`."""
-    if recipe.on_pairs and recipe.train.watch is not None:
-        raise ArgumentError(
-            "a text to watch for an encoder–decoder",
-            expected="a GPT or a BERT",
-            cause="what it attends to depends on what it writes, which changes as it learns",
-            remedy="leave --watch out; `heedful look` shows it once it is trained",
         )
 
 
@@ -266,33 +246,14 @@ def absolute(name: str) -> str:
     return name if name == STANDARD_INPUT else str(Path(name).absolute())
 
 
-def files_read(sources: tuple[str, ...], include: str) -> dict[str, int] | None:
-    """How many files a text has, their bytes, and the time of the newest, in nanoseconds.
-
-    None where it has none, or one of them is a pipe.
-
-    Raises:
-        TextError: a file is not there.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftOutWarning)  # reported when the run was planned
-        source = open_source(sources, include)
-    if not isinstance(source, FileSource) or source.once:
-        return None
-    states = [Path(path).stat() for path in source.paths]
-    if not all(stat.S_ISREG(state.st_mode) for state in states):
-        return None
-    newest = max(state.st_mtime_ns for state in states)
-    return {"files": len(states), "bytes": sum(s.st_size for s in states), "newest": newest}
-
-
-def change(
-    sources: tuple[str, ...], include: str, title: str, before: dict[str, int] | None
-) -> str | None:
-    """How a text differs from what it was, which `files_read` gave; None where it does not."""
+def is_text_newer(plan: Plan) -> bool:
+    """Whether a file of a run's text was written, or taken away, since the run has its tokens."""
+    tokens = plan.directory / TOKENS
     try:
-        now = files_read(sources, include) if before else None
-    except (TextError, OSError):
-        return GONE.format(title)
-    is_same = now is None or now == before
-    return None if is_same else f"{title} has another size or time than when it was read"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LeftOutWarning)  # reported when the run was planned
+            source = open_source(plan.sources, plan.include)
+        paths = source.paths if isinstance(source, FileSource) and not source.once else ()
+        return any(Path(path).stat().st_mtime > tokens.stat().st_mtime for path in paths)
+    except (HeedfulError, OSError):
+        return tokens.exists()

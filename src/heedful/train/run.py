@@ -7,7 +7,6 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,15 +18,12 @@ from heedful.files.belonging import RUN, TOKENIZER, check_belongs, identity
 from heedful.files.belonging import TOKENS as TOKENS_CRC32
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.models import (
-    GPT,
-    Bert,
     BertConfig,
     GPTConfig,
-    Seq2Seq,
     Seq2SeqConfig,
     write_description,
 )
-from heedful.models.directory import read_description
+from heedful.models.directory import FAMILIES, read_description
 from heedful.processes import Processes
 from heedful.text import (
     MARKS,
@@ -42,31 +38,26 @@ from heedful.text import (
     read_pairs,
 )
 from heedful.train.checkpoint import check_of_run
-from heedful.train.events import Ended, Event, Noticed, Saved
+from heedful.train.events import Ended, Event, Noticed
 from heedful.train.logs import Logs
 from heedful.train.loop import Training
 from heedful.train.memory import check_memory
 from heedful.train.paths import TOKENS
-from heedful.train.place import FRESH, check_own_files, has_something, take_place
-from heedful.train.plan import Plan, check_free, choice_of, files_read, has_run
+from heedful.train.place import FRESH, take_place
+from heedful.train.plan import Plan, check_free, choice_of, has_plan, has_run
 from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 
-MODELS: dict[type, Callable[[Any], Any]] = {
-    GPTConfig: GPT,
-    BertConfig: Bert,
-    Seq2SeqConfig: Seq2Seq,
-}
+MODELS: dict[type, Callable[[Any], Any]] = dict(FAMILIES.values())
 Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
 
 
 class Prepared(NamedTuple):
-    """A text, or pairs, that were tokenized for a plan, and where that stands."""
+    """A text, or pairs, that were tokenized for a plan, and the model that reads it."""
 
     tokenizer: Tokenizer
     tokens: TokenFile | PairFile
     config: GPTConfig | BertConfig | Seq2SeqConfig
-    directory: Path
 
 
 def begin(plan: Plan, progress: Report | None = None) -> Prepared:
@@ -77,9 +68,6 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
         TextError: the text cannot be read, or is too short for one context.
     """
     check_free(plan.directory)
-    check_own_files(plan.directory)
-    made = [folder for folder in (plan.directory, *plan.directory.parents) if not folder.exists()]
-    plan = plan._replace(read=files_read(plan.sources, plan.include))
     plan.write()
     try:
         return prepare_run(plan, progress)
@@ -87,43 +75,35 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
         shutil.rmtree(plan.directory / "state", ignore_errors=True)
         with suppress(OSError):
             (plan.directory / "tokenizer.json").unlink(missing_ok=True)
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
+            plan.directory.rmdir()
         raise
 
 
 def replace(plan: Plan, progress: Report | None = None) -> Prepared:
-    """As `begin`, to take the place of a run that is there, which stays until `take_place`.
+    """As `begin`, in place of a run that is there, which stays until the new text is tokenized.
 
-    The directory must be owned. What is prepared stands in its `state/fresh` meanwhile.
+    The directory must be owned.
     """
-    if not has_something(plan.directory):
+    if not (has_run(plan.directory) or has_plan(plan.directory)):
         return begin(plan, progress)
-    return begin(plan._replace(directory=plan.directory / FRESH), progress)
+    begin(plan._replace(directory=plan.directory / FRESH), progress)
+    take_place(plan.directory)
+    return prepare_run(plan)
 
 
 def events(plan: Plan, training: Training) -> Iterator[Event]:
-    """Train in a directory that is owned, and say what happens.
-
-    A run that replaces another takes its place with its first checkpoint. Services that draw the
-    run begin then, or with the first event, which is when `metrics.jsonl` is there.
-    """
-    is_first = training.here.is_first
-    logs = Logs(plan.directory, plan.recipe)
-    training.callbacks.append(logs.log)
+    """Train in a directory that is owned, and say what happens; services draw it meanwhile."""
+    if not (plan.recipe.train.log and training.here.is_first):
+        yield from training.events()
+        return
+    logs = Logs(plan.directory, plan.recipe, training.progress.step)
+    training.callbacks.append(logs)
     try:
-        for event in training.owned_events():
-            if isinstance(event, Saved) and training.directory != plan.directory:
-                if is_first:
-                    take_place(plan.directory)
-                training.directory = plan.directory
-            if is_first and training.directory == plan.directory:
-                logs.begin()
+        for event in training.events():
             if isinstance(event, Ended):
                 logs.end()
-            for words in logs.notices():
-                yield Noticed(event.step, words)
+            while logs.notices:
+                yield Noticed(event.step, logs.notices.pop(0))
             yield event
     finally:
         logs.end()
@@ -137,13 +117,12 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
         TextError: the text cannot be read, or is too short for one context.
     """
     directory, recipe = plan.directory, plan.recipe
-    check_own_files(directory)
     if has_run(directory):  # its config.json is written last
         config = read_description(directory)
         tokenizer, tokens = load_tokenizer(directory), _opened(plan, config)
         check_belongs(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
         check_of_run(directory)
-        return Prepared(tokenizer, tokens, config, directory)
+        return Prepared(tokenizer, tokens, config)
     make = _prepare_pairs if recipe.on_pairs else _prepare_text
     prepared = make(plan, progress)
     task_of(prepared)  # refuses what is too short
@@ -161,12 +140,8 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     return prepared
 
 
-def prepared_by_another(plan: Plan, here: Processes) -> Prepared:
-    """What the first of several processes prepared, for another one.
-
-    Raises:
-        RunError: it is not there, where machines do not share the directory.
-    """
+def prepared_by_another(plan: Plan) -> Prepared:
+    """What the first of several processes prepared, for another one; `RunError` without it."""
     if not has_run(plan.directory):
         raise RunError(
             f"no run in {plan.directory} on {platform.node()}",
@@ -196,7 +171,7 @@ def _prepare_text(plan: Plan, progress: Report | None) -> Prepared:
     if isinstance(plan.recipe.model, BertConfig):
         changes["padding"] = tokenizer.special["pad"]
     config = dataclasses.replace(plan.recipe.model, **changes)
-    return Prepared(tokenizer, tokens, config, plan.directory)
+    return Prepared(tokenizer, tokens, config)
 
 
 def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
@@ -209,17 +184,12 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
         validation=plan.recipe.text.validation,
     )
     config = dataclasses.replace(model, vocabulary=tokenizer.size + MARKS)
-    return Prepared(tokenizer, tokens, config, plan.directory)
+    return Prepared(tokenizer, tokens, config)
 
 
 def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
-    """What a model of this configuration is trained on.
-
-    Raises:
-        ArgumentError: a BERT's context without room for a word.
-        TextError: a text too short for one context, no pair to train on.
-    """
-    tokenizer, tokens, config, _ = prepared
+    """What a model of this configuration is trained on; `TextError` where there is too little."""
+    tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)
     split = tokens.train, tokens.validation
@@ -246,7 +216,7 @@ def open_training(plan: Plan, prepared: Prepared, here: Processes | None = None)
         begin_with_zeros(model)
     if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
         model.to(device)
-    training = Training(prepared.directory, model, task_of(prepared), settings, here, device)
+    training = Training(plan.directory, model, task_of(prepared), settings, here, device)
     if settings.watch is not None:
         training.watch = Watch(model, prepared.tokenizer, settings)
     return training
@@ -258,6 +228,7 @@ def begin_with_zeros(model: nn.Module) -> None:
 
     As in Zhang et al. 2019, *Fixup* (arXiv:1901.09321), and modded-nanogpt.
 
+    >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))
     >>> begin_with_zeros(model)
     >>> states = model(torch.tensor([[1, 2, 3]])).hidden_states

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.configuration import Configuration, setting
+from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
@@ -178,38 +177,19 @@ class Recipe(NamedTuple):
                 raise ArgumentError(
                     f"unknown section [{section}]", expected=", ".join(self._fields)
                 )
-            known = _names(type(getattr(self, section)))
+            known = [field.name for field in dataclasses.fields(getattr(self, section))]
             for name in changes[section]:
                 if name not in known:
-                    raise _unknown(name, section, known)
+                    raise ArgumentError(
+                        f"unknown setting {name!r} in [{section}]",
+                        expected=nearest(name, known),
+                        cause="a typo, or a setting of another section",
+                    )
         return Recipe(
             self.text.changed(changes.get("text", {})),
             self.model.changed(changes.get("model", {})),
             self.train.changed(changes.get("train", {})),
         )
-
-
-def _names(*configurations: type[Configuration]) -> set[str]:
-    return {field.name for made in configurations for field in dataclasses.fields(made)}
-
-
-def _unknown(name: str, section: str, known: set[str]) -> ArgumentError:
-    """The error of a setting that its section does not have: where it belongs, or the nearest."""
-    sections = {
-        "text": _names(TextSettings),
-        "model": _names(*CONFIGURATIONS.values()),
-        "train": _names(TrainSettings),
-    }
-    came = f"unknown setting {name!r} in [{section}]"
-    homes = [f"[{other}]" for other in sections if other != section and name in sections[other]]
-    if homes:
-        return ArgumentError(came, expected=f"it in {' or '.join(homes)}")
-    near = difflib.get_close_matches(name, sorted(known))
-    if near:
-        return ArgumentError(came, expected=" or ".join(near), cause="a typo")
-    return ArgumentError(
-        came, expected="a setting of that section", remedy="`heedful train --help` lists them"
-    )
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:

@@ -43,10 +43,11 @@ class Passes:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        self._runner: Any = Runner(model)
 
     def training(self, function: Callable[..., T], *given: Any) -> T:
         """A function of the model whose result is differentiated."""
-        return function(self.model, *given)
+        return self._runner(function, *given)
 
     def looking(self, function: Callable[..., T], *given: Any) -> T:
         """A function of the model whose result is looked at."""
@@ -66,10 +67,6 @@ class Copies(Passes):
         self._runner = nn.parallel.DistributedDataParallel(
             Runner(model), forward_sync_buffers=False
         )
-
-    def training(self, function: Callable[..., T], *given: Any) -> T:
-        """A function of the model whose result is differentiated."""
-        return self._runner(function, *given)
 
     def adding(self, is_last: bool) -> AbstractContextManager[None]:
         """Inside, gradients are added to those before; with the last batch, over the processes."""
@@ -97,12 +94,8 @@ class Cut(Passes):
         groups = [group for stack in stacks for group in grouped(stack)]
         for group in groups:  # what runs last, or nearly, has its gradient first: it stays whole
             fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
-        self._runner: Any = fully_shard(Runner(model), mesh=mesh)
+        self._runner = fully_shard(Runner(model), mesh=mesh)
         self._kept: list[Any] = [self._runner, *(group[0] for group in groups[-1:])]
-
-    def training(self, function: Callable[..., T], *given: Any) -> T:
-        """A function of the model whose result is differentiated."""
-        return self._runner(function, *given)
 
     def looking(self, function: Callable[..., T], *given: Any) -> T:
         """A function of the model whose result is looked at."""
@@ -142,12 +135,7 @@ def grouped(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
 
 
 def passes_of(model: nn.Module, here: Processes, device: torch.device, cut: bool) -> Passes:
-    """How the processes run a model together.
-
-    Args:
-        model: the same in each of them; on `device`, unless it is cut.
-        cut: whether its weights are cut among them, if there are several.
-    """
+    """How the processes run a model, the same in each of them, on `device` unless it is cut."""
     if here.is_alone:
         return Passes(model)
     return Cut(model, device, here.size) if cut else Copies(model)
@@ -186,12 +174,9 @@ def held(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def fill(tensor: Tensor, values: Tensor) -> None:
-    """Write values of its whole shape, or cut as it is, into a tensor: the rows that are held."""
-    if is_sharded(tensor):
-        tensor, values = (
-            (local(tensor), local(values)) if is_sharded(values) else held(tensor, 0, values)
-        )
-    tensor.copy_(values)
+    """Write values of its whole shape into a tensor, of one that is cut into the rows held here."""
+    rows, of_rows = held(tensor, 0, values) if is_sharded(tensor) else (tensor, values)
+    rows.copy_(of_rows)
 
 
 @torch.no_grad()
@@ -210,23 +195,10 @@ def clip(parameters: Sequence[Tensor], most: float, here: Processes) -> None:
     torch._foreach_mul_(gradients, factor)
 
 
-def gathered(rows: list[Tensor], like: list[Tensor], here: Processes) -> list[Tensor]:
-    """Whole tensors, from the rows that each process holds where those in `like` are cut."""
-    if not any(map(is_sharded, like)):
-        return rows
-    return joined(rows, [len(tensor) for tensor in like], here)
-
-
 def shared_out(
     function: Callable[[Tensor], Tensor], stacks: Iterable[Tensor], here: Processes
 ) -> Iterator[Tensor]:
-    """A function of stacks of tensors, each process computing its share of every stack.
-
-    Args:
-        function: (b, …) to (b, …).
-        stacks: (B, …) each.
-        here: this process.
-    """
+    """A function (b, …) → (b, …) of stacks (B, …): each process computes its share of every one."""
     if here.is_alone:
         yield from map(function, stacks)
         return
@@ -243,13 +215,8 @@ def shared_out(
 def joined(rows: Sequence[Tensor], lengths: Sequence[int], here: Processes) -> list[Tensor]:
     """Whole tensors from their rows, which are cut among the processes as `torch.chunk` cuts.
 
-    One message has all of them: who waits for the others waits once. In it, the rows of processes
-    that have fewer are padded.
-
-    Args:
-        rows: those of each tensor that this process has, (r, …); the last ones may have none.
-        lengths: the rows of each that all processes have together.
-        here: this process.
+    One message has all of them, in which the rows of processes that have fewer are padded: `rows`
+    (r, …) of each tensor are here, of the `lengths` that all processes have together.
     """
     sizes = [
         -(-length // here.size) * math.prod(part.shape[1:])
@@ -259,7 +226,8 @@ def joined(rows: Sequence[Tensor], lengths: Sequence[int], here: Processes) -> l
     for place, part in zip(mine.split(sizes), rows, strict=True):
         place[: part.numel()] = part.flatten()
     message = mine.new_empty(here.size * len(mine))
-    dist.all_gather_single(message, mine)
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # before 2.13
+    gather(message, mine)
     by_tensor = message.view(here.size, -1).split(sizes, dim=1)
     return [
         of_all.reshape(-1, *part.shape[1:])[:length]

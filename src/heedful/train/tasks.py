@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert, loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, Which, draw, every_window, shuffled, starts
+from heedful.train.batches import ALL, Which, draw, every_window, parts, shuffled, starts
 
 # Of BERT (Devlin et al. 2018), whose share of gaps these are
 ASKED = 0.15  # the share of a text's tokens that are asked for
@@ -50,12 +50,8 @@ class Task(ABC):
         """All of some data, in order, in batches."""
 
     @abstractmethod
-    def asked(self, batch: Any) -> Tensor:
-        """The ids that a batch asks for, (T,); its loss is the mean over them."""
-
     def targets(self, batch: Any) -> int:
-        """T, how many they are."""
-        return len(self.asked(batch))
+        """How many ids a batch asks for; its loss is the mean over them."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
@@ -92,9 +88,9 @@ class NextToken(Task):
         """Windows that do not overlap, so the first tokens of each have little to go by."""
         return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
 
-    def asked(self, batch: Windows) -> Tensor:
+    def targets(self, batch: Windows) -> int:
         """All of a window's tokens."""
-        return batch.targets.flatten()
+        return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
         """Of each token after those before it."""
@@ -150,7 +146,7 @@ class MaskedWords(Task):
 
     def draw(self, batch: int, which: Which, rows: slice = ALL) -> Gaps:
         """Parts of the text, with random gaps; as long as each other, mostly the longest."""
-        random = which.random()
+        random = np.random.default_rng(which.key)
         is_short = random.random() < SHORT
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
         least = length if which.first is None else self.length  # a pass is cut in one way
@@ -161,18 +157,12 @@ class MaskedWords(Task):
     def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
         """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
         random = np.random.default_rng(0)
-        for start in range(0, len(data), batch * self.length):
-            part = data[start : start + batch * self.length]
-            whole = len(part) // self.length * self.length
-            if whole:
-                texts = part[:whole].reshape(-1, self.length)
-                yield self._with_gaps(texts, random.random((len(texts), 3, self.length)))
-            if whole < len(part):
-                yield self._with_gaps(part[None, whole:], random.random((1, 3, len(part) - whole)))
+        for texts in parts(data, self.length, batch):
+            yield self._with_gaps(texts, random.random((len(texts), 3, texts.shape[1])))
 
-    def asked(self, batch: Gaps) -> Tensor:
+    def targets(self, batch: Gaps) -> int:
         """The tokens behind the gaps."""
-        return batch.words
+        return len(batch.words)
 
     def loss(self, model: nn.Module, batch: Gaps, smoothing: float) -> Tensor:
         """Of the tokens that are asked for, given all the others."""
@@ -254,7 +244,7 @@ class Translating(Task):
 
     def _chosen(self, batch: int, which: Which) -> list[int]:
         if which.first is None:
-            return which.random().integers(0, len(self.train), batch).tolist()
+            return np.random.default_rng(which.key).integers(0, len(self.train), batch).tolist()
         return [pair for _, pair in shuffled(which, batch, len(self.train))]
 
     def every(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
@@ -263,9 +253,9 @@ class Translating(Task):
             stop = min(start + batch, len(data))
             yield self._padded([data[i] for i in range(start, stop)])
 
-    def asked(self, batch: PaddedPairs) -> Tensor:
+    def targets(self, batch: PaddedPairs) -> int:
         """All tokens of the targets, their ends with them."""
-        return batch.targets[batch.target_keep]
+        return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
         """Of each token of a target after the source and those before it; not of padding."""
@@ -279,18 +269,6 @@ class Translating(Task):
         inputs = targets.roll(1, dims=1)
         inputs[:, 0] = self.begin
         return PaddedPairs(source, inputs, targets, source_keep, target_keep)
-
-
-def unigram_entropy(task: Task, tokens: int = 1 << 18) -> float:
-    """The entropy of a task's targets, in nats per token, over about so many of them.
-
-    It is the loss of a model that gives each token its share of the text, whatever stands before
-    it. A model that was better than that and is no more has lost what it had learned.
-    """
-    batch = task.draw(max(1, tokens // task.context_length), Which((0,)))
-    counts = np.bincount(task.asked(batch).numpy(), minlength=1)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:

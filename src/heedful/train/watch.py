@@ -10,9 +10,7 @@ evaluation mode and without gradients, so training goes on as if nobody looked.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
-from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,19 +29,13 @@ if TYPE_CHECKING:
     from heedful.train.settings import TrainSettings
     from heedful.train.sharding import Passes
 
-NAMES = re.compile(r"step-(\d+)\.safetensors")
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
-MOST = 24  # looks, where the user did not choose their distance
+LOOKS = 20  # after the first one, where the user did not choose their distance
 
 
 class Watch:
-    """Looks at a model while it is trained.
-
-    Args:
-        model: a GPT or a BERT.
-        tokenizer: the model's.
-        settings: `watch` is the text, `watch_every` the steps between two looks.
+    """Looks at a GPT or a BERT while it is trained, by the settings `watch` and `watch_every`.
 
     Raises:
         ArgumentError: a text of fewer than two tokens.
@@ -65,17 +57,7 @@ class Watch:
         return self.ids.shape[1]
 
     def look(self, passes: Passes, directory: Path, step: int, *, keeps: bool = True) -> Watched:
-        """Record the text, write the recording into the run, and score every head.
-
-        Args:
-            passes: how the model is run.
-            directory: the run's.
-            step: how many steps are done.
-            keeps: whether this process writes the recording; of several one does.
-
-        Raises:
-            SaveError: the recording cannot be written.
-        """
+        """Record the text after a step, write the recording if it `keeps` it, score every head."""
         recording = self._recorded(passes)
         if keeps:
             path = recording_path(directory, step)
@@ -98,26 +80,19 @@ class Watch:
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
-    """Each score of each call's heads, as a line of `metrics.jsonl` has it: four digits.
-
-    Returns:
-        for each of `SCORES`, and for the largest logit, a list for each call, a number a head.
-    """
+    """Each score: a list for each call, a number of four digits a head, as in `metrics.jsonl`."""
     calls = [_scores(call) for call in recording]
     return {name: [call[name] for call in calls] for name in (*SCORES, LOGIT)}
 
 
 def _scores(call: Call) -> dict[str, list[float | None]]:
     from heedful.ops import statistics
-    from heedful.recording.head_types import BY_TOKENS, STATISTICS
+    from heedful.recording.head_types import STATISTICS
 
-    names = [name for name in SCORES if call.ids is not None or name not in BY_TOKENS]
-    gathered = call.gathered(*(STATISTICS[name](call) for name in names), statistics.LargestScore())
-    *rows, highest = gathered
-    scores = {name: _rounded(statistics.mean(row)) for name, row in zip(names, rows, strict=True)}
-    scores[LOGIT] = _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))
-    nothing: list[float | None] = [None] * call.shape[0]
-    return {name: scores.get(name, nothing) for name in (*SCORES, LOGIT)}
+    wanted = [STATISTICS[name](call) for name in SCORES]
+    *rows, highest = call.gathered(*wanted, statistics.LargestScore())
+    scores = {name: _rounded(statistics.mean(row)) for name, row in zip(SCORES, rows, strict=True)}
+    return scores | {LOGIT: _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))}
 
 
 def _rounded(values: Tensor) -> list[float | None]:
@@ -125,32 +100,23 @@ def _rounded(values: Tensor) -> list[float | None]:
 
 
 def moments(steps: int, every: int = 0) -> list[int]:
-    """The steps after which the heads are looked at: dense at first, each √2 times the one before.
+    """The steps after which the heads are looked at: in equal ratios, so dense at first.
 
-    Where these are more than `MOST`, each is 2^¾ times the one before, or 2 times, and so on; the
-    first and the last step are always there. With `every`, each so many steps.
+    The first and the last step are always there. With `every`, each so many steps.
 
     >>> moments(800)
-    [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 800]
+    [0, 1, 2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 55, 77, 108, 150, 210, 294, 410, 573, 800]
     >>> moments(800, every=300)
     [0, 300, 600, 800]
     """
-    ends = {0, steps}
-    if every:
-        return sorted({*range(0, steps, every)} | ends)
-    for quarters in count(2):
-        powers = (round(2 ** (quarters * n / 4)) for n in count())
-        chosen = {*takewhile(lambda step: step < steps, powers)} | ends
-        if len(chosen) <= MOST:
-            break
-    return sorted(chosen)
+    ratios = (round(steps ** (n / LOOKS)) for n in range(LOOKS))
+    return sorted({0, steps, *(range(0, steps, every) if every else ratios)})
 
 
 def recordings_of(directory: Path) -> dict[int, Path]:
     """The recordings of a run that was watched, by their steps, in order."""
-    paths = [*(directory / WATCHED).glob("step-*")]
-    names = {NAMES.fullmatch(path.name): path for path in paths}
-    return dict(sorted((int(name[1]), path) for name, path in names.items() if name))
+    paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
+    return dict(sorted((int(path.stem.partition("-")[2]), path) for path in paths))
 
 
 def recording_path(directory: Path, step: int) -> Path:
@@ -190,14 +156,13 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
         ArgumentError: a text of fewer than two tokens.
         TextError: a character that the tokenizer does not know.
     """
-    most, segments = config.context_length, None
     if isinstance(config, BertConfig):
         bert: Any = tokenizer
-        inputs, length = bert.inputs(text, most=most), len(bert.inputs(text).ids)
-        ids, segments = inputs.ids, inputs.segments
+        ids, segments = bert.inputs(text, most=config.context_length)[:2]
+        length = len(bert.inputs(text).ids)
     else:
-        ids = [*tokenizer.first, *tokenizer.encode(text)]
-        length, ids = len(ids), ids[:most]
+        every = [*tokenizer.first, *tokenizer.encode(text)]
+        ids, segments, length = every[: config.context_length], None, len(every)
     if length < 2:
         raise ArgumentError(
             "a text to watch of a single token",
