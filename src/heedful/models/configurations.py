@@ -20,6 +20,7 @@ from heedful.rotary_scaling import RotaryScaling
 
 # The weights of a run, by what they are: with the lowest validation loss, and the latest
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
+SHARDED = "state/sharded"  # where the latest are, if many processes wrote them, each its part
 
 
 @dataclasses.dataclass(frozen=True)

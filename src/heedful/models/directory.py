@@ -13,8 +13,9 @@ from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, read_config
+from heedful.files.sharded import about_tensors, latest_of, load_sharded
 from heedful.models.bert import Bert, BertConfig
-from heedful.models.configurations import CHECKPOINTS
+from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.huggingface.checkpoints import is_ours, load_pretrained, pretrained_shape
 from heedful.models.huggingface.hub import model_directory
@@ -26,6 +27,7 @@ from heedful.models.named_parameters import (
     without_parameters,
 )
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from heedful.processes import Processes
 
 # A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
@@ -69,7 +71,13 @@ def load_model(
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _described(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
-    tensors, about = load_tensors(path)
+    if checkpoint == "last":
+        path = latest_of(path, directory / SHARDED) or path
+    if path.is_dir():
+        tensors = load_sharded(path, lambda _, shape: torch.zeros(shape), Processes())
+        about = about_tensors(path)
+    else:
+        tensors, about = load_tensors(path)
     if about:  # those of another program say nothing
         check_belongs(path, RUN, about.get(RUN), directory)
     if checkpoint == "last":

@@ -20,11 +20,10 @@ from torch import nn
 from heedful.device import choose_products
 from heedful.errors import HeedfulError
 from heedful.models import GPT, Bert, Seq2Seq
-from heedful.models.configurations import CHECKPOINTS
 from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import Which, in_turns
-from heedful.train.checkpoint import saved_step
+from heedful.train.checkpoint import latest, saved_step
 from heedful.train.compiled import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
@@ -84,9 +83,9 @@ class Training:
 
     def restore(self) -> bool:
         """Go back to the last checkpoint; False where nothing was saved yet."""
-        if not (self.directory / CHECKPOINTS["last"]).is_file():
+        if latest(self.directory) is None:
             return False
-        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer)
+        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
         return True
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from heedful.errors import SaveError
 from heedful.files import alone, saving
 from heedful.files.whole import UNFINISHED
-from heedful.models.configurations import CHECKPOINTS
+from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.paths import LOGS, METRICS, RECIPE, TOKENS, WATCHED
 from heedful.train.plan import has_plan, read_plan
 
@@ -66,7 +66,7 @@ def take_place(directory: Path) -> None:
     with saving(directory):
         for name in TRAINED:
             (directory / name).unlink(missing_ok=True)
-        for name in (WATCHED, LOGS):
+        for name in (SHARDED, WATCHED, LOGS):
             shutil.rmtree(directory / name, ignore_errors=True)
         for name in PREPARED:
             os.replace(fresh / name, directory / name)

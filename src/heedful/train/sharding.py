@@ -174,9 +174,10 @@ def held(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def fill(tensor: Tensor, values: Tensor) -> None:
-    """Write values of its whole shape into a tensor, of one that is cut into the rows held here."""
-    rows, of_rows = held(tensor, 0, values) if is_sharded(tensor) else (tensor, values)
-    rows.copy_(of_rows)
+    """Write values of its whole shape, or cut as it is, into a tensor: the rows held here."""
+    if is_sharded(tensor) and not is_sharded(values):
+        tensor, values = held(tensor, 0, values)
+    local(tensor).copy_(local(values))
 
 
 @torch.no_grad()

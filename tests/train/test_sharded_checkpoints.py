@@ -1,0 +1,74 @@
+"""A checkpoint in parts beside one that is a file: the later one counts, wherever it is read."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from small_runs import started, trained
+
+from heedful.errors import RunError, SaveError
+from heedful.files import load_tensors, save_tensors
+from heedful.files.sharded import newest, save_sharded
+from heedful.models import load_model, parameters_of
+from heedful.processes import Processes
+from heedful.train.checkpoint import latest, saved_step
+
+LAST = "state/last.safetensors"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    plan = started(tmp_path_factory.mktemp("run"), steps=4)
+    trained(plan)
+    return plan.directory
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A process group of this process alone."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("step", "is_later"), [(3, False), (5, True)])
+def test_the_later_one_is_gone_on_from_and_shown(step, is_later, run, group, tmp_path):
+    """Both are there where a kill came between the writing of one and the removal of the other."""
+    tensors, about = load_tensors(run / LAST)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (copy / name).write_bytes((run / name).read_bytes())
+    (copy / "state").mkdir()
+    save_tensors(copy / LAST, tensors, about)
+    other = {name: tensor + 1 for name, tensor in tensors.items()}
+    save_sharded(copy / "state/sharded", other, {**about, "step": step}, Processes())
+    assert (latest(copy) == copy / LAST) != is_later
+    assert saved_step(copy) == (5 if is_later else 4)
+    shown = parameters_of(load_model(copy, checkpoint="last"))
+    wanted = other if is_later else tensors
+    for name, tensor in shown.items():
+        torch.testing.assert_close(tensor.detach(), wanted[f"model.{name}"])
+
+
+def test_a_file_that_another_machine_did_not_write_here_is_missed(group, tmp_path, monkeypatch):
+    """What was saved before stays: machines that do not share a directory lose nothing."""
+    save_sharded(tmp_path, {"a": torch.ones(3)}, {"step": 1}, Processes())
+    before = newest(tmp_path)
+    monkeypatch.setattr("heedful.files.sharded.LATE", 0.1)
+    monkeypatch.setattr(Processes, "each", lambda self, sums: [sums, {"shard-00002.x": "0" * 8}])
+    with pytest.raises(SaveError, match=r"has not shard-00002\.x"):
+        save_sharded(tmp_path, {"a": torch.zeros(3)}, {"step": 2}, Processes())
+    assert newest(tmp_path) == before
+
+
+def test_parts_that_are_damaged_are_refused(group, run, tmp_path):
+    tensors, about = load_tensors(run / LAST)
+    save_sharded(tmp_path / "state/sharded", tensors, about, Processes())
+    (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
+    [path] = newest(tmp_path / "state/sharded").glob("*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="is not what was written"):
+        load_model(tmp_path, checkpoint="last")
