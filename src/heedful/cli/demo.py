@@ -97,10 +97,13 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 
 def _check_there(out: Path) -> None:
     """The demo shows a run that is there, and draws in it."""
+    from heedful.files import check_no_links
     from heedful.train import has_run
+    from heedful.train.paths import PICTURES
 
     if not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+    check_no_links([out / PICTURES])
 
 
 def _check_replaceable(out: Path) -> None:

@@ -65,9 +65,11 @@ def picture_paths(
 
 def _own_folder(source: Path) -> Path:
     """That of a run for its pictures; one beside any other model, which is left as it is."""
+    from heedful.files import check_no_links
     from heedful.files.belonging import is_described_by_us, read_config
     from heedful.train.paths import PICTURES
 
     if not (source / "config.json").is_file() or not is_described_by_us(read_config(source)):
         return Path(PICTURES)
+    check_no_links([source / PICTURES])
     return source / PICTURES

@@ -18,6 +18,7 @@ from heedful.files.whole import (
     alone,
     beside,
     check_free,
+    check_no_links,
     damaged,
     make_directory,
     replacing,

@@ -6,7 +6,7 @@ A reader never sees half a file, and a failure leaves what was saved before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -50,6 +50,22 @@ def beside(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # it was renamed; or the directory is gone: the first error says so
             os.unlink(file.name)
+
+
+def check_no_links(paths: Iterable[Path]) -> None:
+    """Refuse links where a run has its own files: what they lead to would be written or removed.
+
+    Raises:
+        SaveError: one of the paths is a link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise SaveError(
+                f"{path} is a link to {os.readlink(path)}",
+                expected="a run whose own files and directories are no links",
+                cause="a run that somebody else made, or moved in part",
+                remedy="remove the link, or put a copy of what it leads to in its place",
+            )
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:

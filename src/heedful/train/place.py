@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from heedful.errors import SaveError
-from heedful.files import alone, saving
+from heedful.files import alone, check_no_links, saving
 from heedful.files.whole import UNFINISHED
 from heedful.models.configurations import CHECKPOINTS, SHARDED
-from heedful.train.paths import LOGS, METRICS, RECIPE, TOKENS, WATCHED
+from heedful.train.paths import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
 from heedful.train.plan import has_plan, read_plan
 
 FRESH = "state/fresh"
@@ -32,9 +32,13 @@ def owning(directory: Path) -> Iterator[None]:
     What a killed process left half written is removed first.
 
     Raises:
-        SaveError: another process has it, nothing can be written there, or there are files of
-            somebody else that a run would replace.
+        SaveError: another process has it, nothing can be written there, there are files of
+            somebody else that a run would replace, or a file of the run is a link.
     """
+    written = (*PREPARED, *TRAINED, "state", WATCHED, LOGS, PICTURES)
+    check_no_links(directory / name for name in written)
+    for name in ("state", WATCHED, LOGS):
+        check_no_links((directory / name).glob("**/*"))
     _check_ours(directory)
     with alone(directory / "state"):
         for folder in (directory, directory / "state", directory / WATCHED):
