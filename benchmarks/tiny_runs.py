@@ -12,9 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from heedful.errors import HeedfulError
 from heedful.files import load_tensors, tensor_files, whole
+from heedful.files.sharded import about_tensors, load_sharded
+from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
+from heedful.train.checkpoint import latest
 from heedful.train.events import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
@@ -66,7 +71,12 @@ def resumed(directory: Path, **changes: Any) -> list[str]:
 
 def outcome(directory: Path) -> Outcome:
     """All numbers of a run that is at its end."""
-    last, about = load_tensors(directory / "state/last.safetensors")
+    place = latest(directory)
+    if place is not None and place.is_dir():  # of many processes, each its part
+        last = load_sharded(place, lambda _, shape: torch.zeros(shape), Processes())
+        about = about_tensors(place)
+    else:
+        last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
     numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
     watched = [
