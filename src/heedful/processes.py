@@ -29,6 +29,9 @@ GRACE = 5.0  # seconds in which all that are left report that they miss another 
 POLL = 0.1  # seconds between two looks into the store; Ctrl-C is heard between them
 RESUME = "what was saved is kept: go on with --resume"
 ANNOUNCED, FAILED = "announced", b"failed"
+# Process groups that were left. Gloo's last message may still wait for Python's lock when DDP's
+# reducer is freed, and with it the last reference to its group, which waits for that message
+ENDED: list[Any] = []
 
 
 class EndedElsewhereError(HeedfulError):
@@ -160,6 +163,7 @@ class Processes:
         except BaseException:
             _hang_up()
             raise
+        ENDED.append(dist.group.WORLD)
         dist.destroy_process_group()
 
     def _reported(self, error: Exception, timeout: float) -> Exception:
