@@ -137,6 +137,7 @@ def by_every_path(inputs, arguments, allowed):
     plain = {"mask": mask, "bias": bias, "scale": arguments.get("scale")}
     outputs = {
         "attention": heedful.attention(*inputs, **arguments),
+        "dropout": heedful.attention(*inputs, **arguments, dropout=1e-12),
         "steps": heedful.steps(*inputs, **arguments).context,
         "loops": reference.heads_in_loops(*heads, **plain)[0],
         "products": reference.heads_in_products(*heads, **plain)[0],
