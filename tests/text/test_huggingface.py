@@ -5,8 +5,13 @@ import json
 import pytest
 
 from heedful.errors import ArgumentError, RunError
-from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, load_tokenizer
-from heedful.text.huggingface import export_tokenizer
+from heedful.text import (
+    BPETokenizer,
+    CharacterTokenizer,
+    TiktokenTokenizer,
+    export_tokenizer,
+    load_tokenizer,
+)
 
 transformers = pytest.importorskip("transformers")
 

@@ -4,9 +4,13 @@ from heedful.text.bpe import BPETokenizer, FramedTokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.dates import date_pairs, unseen_date_pairs
 from heedful.text.examples import LICENCE, TITLE, python_reference
-from heedful.text.huggingface import check_exportable, export_tokenizer
 from heedful.text.library import Inputs
-from heedful.text.loading import ForeignTokenizerError, load_tokenizer
+from heedful.text.loading import (
+    ForeignTokenizerError,
+    check_exportable,
+    export_tokenizer,
+    load_tokenizer,
+)
 from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import TokenizerChoice, prepare
 from heedful.text.sentencepiece import SentencePieceTokenizer

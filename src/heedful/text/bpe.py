@@ -15,7 +15,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.library import LibraryTokenizer
-from heedful.text.pieces import cut
+from heedful.text.sources import cut
 from heedful.text.tokenizer import check_vocabulary, whole_characters
 
 if TYPE_CHECKING:
