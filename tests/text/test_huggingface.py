@@ -40,14 +40,18 @@ def theirs(files):
 
 
 def test_a_tokenizer_that_transformers_saved(theirs, tmp_path):
-    theirs.save_pretrained(tmp_path)
-    ours = load_tokenizer(tmp_path)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
     ids = ours.encode(TEXT)
     assert ids == theirs(TEXT, add_special_tokens=False).input_ids
     assert len(ids) < len(TEXT.encode())
     assert ours.decode(ids) == TEXT
     assert ours.size == len(theirs)
     assert ours.special == dict.fromkeys(("bos", "eos", "unk"), theirs.eos_token_id)
+    export_tokenizer(ours, tmp_path / "ours", context_length=19)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert again.eos_token_id == theirs.eos_token_id
+    assert load_tokenizer(tmp_path / "ours").special == ours.special
 
 
 @pytest.mark.parametrize("config", [True, False], ids=["with names", "without"])
@@ -118,14 +122,6 @@ def test_words_are_no_characters(tmp_path):
         path.write_text(json.dumps({**content, **change}), "utf-8")
         with pytest.raises(RunError, match="WordLevel"):
             load_tokenizer(tmp_path)
-
-
-def test_special_tokens_keep_their_roles(theirs, tmp_path):
-    theirs.save_pretrained(tmp_path / "theirs")
-    export_tokenizer(load_tokenizer(tmp_path / "theirs"), tmp_path / "ours", context_length=19)
-    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert again.eos_token_id == theirs.eos_token_id
-    assert load_tokenizer(tmp_path / "ours").special["eos"] == theirs.eos_token_id
 
 
 def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):

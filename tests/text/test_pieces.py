@@ -48,10 +48,6 @@ def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, bloc
     assert words == regex.findall(pattern, text)
 
 
-def test_a_text_without_a_safe_place_is_cut_at_the_size():
-    assert list(cut(["-" * 25], 10)) == ["-" * 10, "-" * 10, "-" * 5]
-
-
 @pytest.mark.parametrize("name", ["sales_textbook.txt", "tinyshakespeare.txt"])
 def test_ids_of_pieces_are_the_ids_of_a_whole_book(name, data, cl100k):
     text = (data / name).read_text("utf-8")
