@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from heedful.errors import ArgumentError, SaveError, TextError
+from heedful.errors import ArgumentError, TextError
 from heedful.text import (
     StringSource,
     TokenizerChoice,
@@ -61,20 +61,6 @@ def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
         prepare(open_source([bad]), choice, out / "t.npy")
     assert (out / "t.npy").read_bytes() == before
     assert [path.name for path in out.iterdir()] == ["t.npy"]
-
-
-def test_a_full_disk_leaves_what_was_there(choice, tmp_path, monkeypatch):
-    (tmp_path / "t.npy").write_text("before")
-
-    def full(file, chunks, dtype):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(preparation, "write_ids", full)
-    with pytest.raises(SaveError, match="No space left"):
-        prepare(StringSource(TEXT), choice, tmp_path / "t.npy")
-    assert (tmp_path / "t.npy").read_text() == "before"
-    assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
 
 
 def test_more_than_65536_rows_take_four_bytes(tmp_path):
@@ -140,15 +126,3 @@ def test_the_textbook_in_cl100k(data, cl100k, tmp_path):
     assert (len(tokens), tokenizer.size, tokens.ids.dtype) == (77_919, 100_070, np.uint32)
     text = (data / "sales_textbook.txt").read_text("utf-8")
     assert tokens.ids.tolist() == cl100k.encode_ordinary(text)
-
-
-def test_a_text_of_ever_new_words_gives_a_smaller_sample(monkeypatch):
-    monkeypatch.setattr(preparation, "BPE_SAMPLE", 40_000)
-    monkeypatch.setattr(preparation, "BPE_WORDS", 6_000)
-    plain = "again and again " * 10_000
-    varied = "".join(f"{number:07d} " for number in range(20_000))
-    taken = [
-        sum(map(len, preparation._to_learn_from(StringSource(text)))) for text in (plain, varied)
-    ]
-    assert taken[0] == pytest.approx(40_000, rel=0.05)
-    assert taken[1] == pytest.approx(6_000 * 8 / 7, rel=0.1)

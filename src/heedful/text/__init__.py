@@ -1,6 +1,6 @@
 """Texts and tokenizers: from files to ids by memory map, and back. Knows no model."""
 
-from heedful.text.bpe import BPETokenizer, FramedTokenizer
+from heedful.text.bpe import BPETokenizer, FramedTokenizer, SentencePieceTokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.dates import date_pairs, unseen_date_pairs
 from heedful.text.examples import LICENCE, TITLE, python_reference
@@ -13,7 +13,6 @@ from heedful.text.loading import (
 )
 from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import TokenizerChoice, prepare
-from heedful.text.sentencepiece import SentencePieceTokenizer
 from heedful.text.sources import FileSource, Source, StringSource, open_source, text_files
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import Tokenizer

@@ -21,9 +21,8 @@ from heedful.files import (
 )
 from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
-from heedful.text.bpe import BPETokenizer
+from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.sentencepiece import SentencePieceTokenizer, is_sentencepiece
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_of, open_encoding
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
@@ -90,7 +89,7 @@ def _of_file(path: Path) -> Tokenizer:
         check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     try:
         if isinstance(about, dict) and ENVELOPE in about:
-            return _ours(path, about)
+            return _ours(about)
         if isinstance(about, dict) and isinstance(about.get("model"), dict):
             return _of_hugging_face(path)
     except RunError:
@@ -104,13 +103,10 @@ def _of_file(path: Path) -> Tokenizer:
     )
 
 
-def _ours(path: Path, about: dict[str, Any]) -> Tokenizer:
+def _ours(about: dict[str, Any]) -> Tokenizer:
     if about[ENVELOPE] != VERSION:
-        raise RunError(
-            f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
-            expected=f"version {VERSION}",
-            cause="it was written by another version of heedful",
-            remedy="use that version, or train again",
+        raise ArgumentError(
+            f"version {about[ENVELOPE]!r} of the file", expected=f"version {VERSION}"
         )
     if about["kind"] == CharacterTokenizer.kind:
         return CharacterTokenizer(about["characters"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
     import tiktoken
 
 Progress = Callable[[int, int | None], None]
-BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text
-BPE_WORDS = 1 << 20  # bytes of distinct words among them: the trainer takes a hundred for each
+BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text; they, and so
+# the trainer's memory, do not grow with it
 LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
-_WORD = re.compile(r"\w+|[^\w\s]+")
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
 
 
@@ -135,7 +133,7 @@ def _write(
     if choice.is_encoding:
         return _write_tiktoken(choice, source, file, progress)
     is_sampled = choice.name != CharacterTokenizer.kind
-    tokenizer = choice.learn(_to_learn_from(source) if is_sampled else source.pieces())
+    tokenizer = choice.learn(sample(source, BPE_SAMPLE) if is_sampled else source.pieces())
     ids = _encoded(tokenizer.encode_array, source, progress)
     write_ids(file, ids, id_type(tokenizer.size))
     return tokenizer
@@ -153,17 +151,6 @@ def _write_tiktoken(
         tokenizer = choice.rows(encoding, distinct(ids))
         write_ids(file, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
         return tokenizer
-
-
-def _to_learn_from(source: Source) -> Iterator[str]:
-    """A sample whose distinct words stay within a bound; how varied they are, a first one tells."""
-    words: set[str] = set()
-    length = 0
-    for piece in sample(source, BPE_WORDS):
-        words.update(_WORD.findall(piece))
-        length += len(piece)
-    variety = max(sum(map(len, words)), 1) / max(length, 1)
-    return sample(source, min(BPE_SAMPLE, round(BPE_WORDS / variety)))
 
 
 def sample(source: Source, most: int) -> Iterator[str]:
