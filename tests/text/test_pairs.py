@@ -31,9 +31,6 @@ CHARACTERS = TokenizerChoice("characters")
         (b"a\tb\tlicence\n", "line 1 of .* no pair"),
         (b"a\tb\nc\td\n \te\n", "line 3 of .* no pair"),
         (b"a\t\n", "line 1 of .* no pair"),
-        (b"", "empty"),
-        (b"caf\xe9\tb\n", "position 3.*UTF-8"),
-        (b"a\0\tb\n", "zero byte"),
     ],
 )
 def test_lines_that_are_no_pairs_are_refused_with_their_number(content, words, tmp_path):

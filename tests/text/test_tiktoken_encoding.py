@@ -22,15 +22,6 @@ def test_compact_rows_are_the_ids_used_and_the_single_bytes(tiny):
     assert [tokenizer.original_id(row) for row in rows] == tiny.encode_ordinary("the thing — the")
 
 
-def test_an_id_without_a_row_is_spelled_in_bytes(tiny):
-    tokenizer = TiktokenTokenizer.compact(tiny, used(tiny, "the"))
-    ids = tokenizer.encode("in the —")
-    assert [tokenizer.token_bytes(id) for id in ids] == [
-        *(b"i", b"n", b" ", b"t", b"h", b"e", b" ", b"\xe2", b"\x80", b"\x94")
-    ]
-    assert tokenizer.encode("the") == [256]
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=TEXTS, training=st.sampled_from(["a", "the", "thing — the"]))
 def test_any_text_decodes_to_itself(texts, training, tiny):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError, RunError
 from heedful.text import TokenFile, tokens
-from heedful.text.tokens import distinct, id_type, write_ids
+from heedful.text.tokens import distinct, write_ids
 
 
 def write(path, ids):
@@ -43,10 +43,6 @@ def test_the_last_share_is_for_validation(tmp_path):
     assert file.validation[0] == file.ids[len(file.train)]
     assert isinstance(file.train, np.memmap)
     assert len(TokenFile(tmp_path / "t.npy", 0.0).validation) == 0
-
-
-def test_the_narrowest_type():
-    assert (id_type(65_536), id_type(65_537)) == (np.uint16, np.uint32)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), 0.9])
