@@ -91,7 +91,9 @@ def _of_file(path: Path) -> Tokenizer:
         if isinstance(about, dict) and ENVELOPE in about:
             return _ours(about)
         if isinstance(about, dict) and isinstance(about.get("model"), dict):
-            return _of_hugging_face(path)
+            import tokenizers
+
+            return _of_library(path, tokenizers.Tokenizer.from_file(str(path)))
     except RunError:
         raise
     except Exception as error:  # whatever the content of a damaged file makes fail
@@ -114,16 +116,6 @@ def _ours(about: dict[str, Any]) -> Tokenizer:
         raise ArgumentError(f"the kind {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
     return TiktokenTokenizer(encoding_of(about["encoding"], about["carried"]), ids)
-
-
-def _of_hugging_face(path: Path) -> Tokenizer:
-    import tokenizers
-
-    try:
-        library = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # `tokenizers` raises bare Exception
-        raise damaged(path, error) from error
-    return _of_library(path, library)
 
 
 def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
