@@ -43,7 +43,7 @@ FLOORS = {
     "views": 5,
     "cli": 6,
 }
-LAZY = ("layers", "models", "text", "train")
+LAZY = ("layers", "models", "train")
 
 
 def room(path):

@@ -1,13 +1,11 @@
 """Any part of a map, by whole rows and by their log-sum-exp, against NumPy on the whole map."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_maps import causes, log_sum_exps, rounding
 
-from heedful.errors import ArgumentError
 from heedful.ops import cells as of_cells
 from heedful.ops.causes import Causes
 from heedful.ops.cells import by_rows, weights
@@ -64,9 +62,3 @@ def test_a_part_computes_no_other_cell(monkeypatch):
     torch.testing.assert_close(shown, whole[:, [3, 25], 10:20], atol=1e-6, rtol=0)
     monkeypatch.setattr(of_cells, "whole_rows", None)  # it would have to be called for them
     weights(of, queries=[1], keys=[0], sums=sums[:, [1]])
-
-
-def test_an_index_outside_the_map_is_one_line():
-    query = torch.randn(1, 3, 2)
-    with pytest.raises(ArgumentError, match="query index 7"):
-        weights(Causes(query, query, 1.0), queries=[7])

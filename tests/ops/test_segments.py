@@ -62,17 +62,6 @@ def test_shares_equal_their_definition(made, data, entries, rows):
         np.testing.assert_allclose(value, wanted, atol=2 * rounding(of), err_msg=name)
 
 
-def test_what_covers_all_keys_once_sums_to_one():
-    torch.manual_seed(0)
-    of = Causes(torch.randn(3, 11, 4), torch.randn(1, 13, 4), 0.5)
-    parts = torch.arange(13) % 5 == torch.arange(5)[:, None]
-    [found] = gather(of, SegmentShares(torch.ones(1, 11, dtype=torch.bool), parts))
-    ones = torch.ones(3, 1, dtype=torch.float64)
-    torch.testing.assert_close(found.share.sum(-1), ones)
-    torch.testing.assert_close(found.chance.sum(-1), ones)
-    assert (found.learned == 0).all()
-
-
 def test_heads_with_masks_of_their_own_have_chances_of_their_own():
     table = torch.ones(2, 3, 6, dtype=torch.bool)
     table[1, :, :3] = False

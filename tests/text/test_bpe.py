@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import tiktoken
 import tokenizers
@@ -24,6 +22,7 @@ def test_any_text_decodes_to_itself(text):
 @given(TEXTS)
 def test_ids_are_those_of_hugging_face(text):
     assert TRAINED._fast is not None
+    assert TRAINED.size == 900
     assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
 
 
@@ -51,19 +50,6 @@ def test_a_tokenizer_on_which_the_libraries_would_part_is_left_to_hugging_face()
     tokenizer = BPETokenizer(library)
     assert tokenizer._fast is None
     assert tokenizer.pieces(tokenizer.encode("abc")) == ["a", "bc"]
-
-
-def test_every_byte_has_a_token_and_merges_come_in_order():
-    assert sorted(TRAINED.token_bytes(id) for id in range(256)) == [bytes([b]) for b in range(256)]
-    assert TRAINED.size == 900
-    saved = json.loads(TRAINED._library.to_str())["model"]["merges"]
-    assert len(saved) == 900 - 256
-
-
-def test_the_same_text_gives_the_same_tokenizer():
-    text = python_reference()[:50_000]
-    first, again = (BPETokenizer.train([text], 500)._library.to_str() for _ in range(2))
-    assert first == again
 
 
 def test_training_counts_pairs():

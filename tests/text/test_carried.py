@@ -5,14 +5,10 @@ import json
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from heedful.errors import RunError, TextError
 from heedful.text import TiktokenTokenizer, load_tokenizer, open_encoding
 from heedful.text.tiktoken_encoding import described, encoding_of
-
-TEXTS = st.lists(st.sampled_from(["the", " the", "thing", "—", "<|end|>", "é"]) | st.text())
 
 
 @pytest.fixture
@@ -44,13 +40,6 @@ def test_all_of_an_encoding_is_carried(tiny):
     assert again(gaps).encode("cab") == gaps.encode("cab")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=TEXTS)
-def test_any_text_has_the_same_ids(texts, tiny):
-    text = "".join(texts).encode("utf-8", "replace").decode()
-    assert again(tiny).encode_ordinary(text) == tiny.encode_ordinary(text)
-
-
 def test_what_is_saved_opens_without_cache_and_network(tiny, tmp_path, cut_off):
     tokenizer = TiktokenTokenizer.compact(tiny, np.array(tiny.encode_ordinary("the thing")))
     tokenizer.save(tmp_path)
@@ -62,29 +51,27 @@ def test_what_is_saved_opens_without_cache_and_network(tiny, tmp_path, cut_off):
 
 
 @pytest.mark.parametrize(
-    ("part", "change"),
+    "change",
     [
-        ("tokens", lambda text: text[:-8]),
-        ("tokens", lambda text: "é" + text),
-        ("tokens", lambda text: text[:40] + ("A" if text[40] != "A" else "B") + text[41:]),
-        ("tokens", lambda text: 7),
+        lambda text: text[:-8],
+        lambda text: "é" + text,
+        lambda text: text[:40] + ("A" if text[40] != "A" else "B") + text[41:],
+        lambda text: 7,
     ],
 )
-def test_a_damaged_file_is_one_clear_line(part, change, tiny, tmp_path):
+def test_damaged_ranks_are_refused(change, tiny, tmp_path):
     TiktokenTokenizer.whole(tiny).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     about = json.loads(path.read_text())
-    about["carried"][part] = change(about["carried"][part])
+    about["carried"]["tokens"] = change(about["carried"]["tokens"])
     del about["crc32"]  # that of the file would find it first
     path.write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"cannot read .*tokenizer\.json") as error:
+    with pytest.raises(RunError, match=r"cannot read .*tokenizer\.json"):
         load_tokenizer(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 def test_an_encoding_is_loaded_by_its_name(named_tiny, tmp_path, monkeypatch):
     assert load_tokenizer("tiny").encode("the<|end|>") == named_tiny.encode_ordinary("the<|end|>")
-    assert load_tokenizer("tiny").size == 271
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()  # a directory of that name comes first
     with pytest.raises(RunError, match="no file"):

@@ -22,7 +22,8 @@ def test_an_unknown_character_is_named_with_its_position(char):
         CharacterTokenizer("ace").encode("ace" + char + "z")
 
 
-def test_half_a_surrogate_pair_has_a_span():
+def test_half_a_surrogate_pair_has_a_span_and_no_text_none():
+    assert CharacterTokenizer("a").encode("") == CharacterTokenizer("a").spans("") == []
     tokenizer = CharacterTokenizer("aé\ud800")
     assert tokenizer.spans("é\ud800a") == [(0, 1), (1, 2), (2, 3)]
 
@@ -33,7 +34,3 @@ def test_no_text_and_characters_out_of_order_are_refused():
     for characters in ("", "ba", "aa"):
         with pytest.raises(ArgumentError, match="sorted"):
             CharacterTokenizer(characters)
-
-
-def test_an_empty_prompt_has_no_ids():
-    assert CharacterTokenizer("a").encode("") == CharacterTokenizer("a").spans("") == []

@@ -5,8 +5,13 @@ import json
 import pytest
 
 from heedful.errors import ArgumentError, RunError
-from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, load_tokenizer
-from heedful.text.huggingface import export_tokenizer
+from heedful.text import (
+    BPETokenizer,
+    CharacterTokenizer,
+    TiktokenTokenizer,
+    export_tokenizer,
+    load_tokenizer,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -35,14 +40,18 @@ def theirs(files):
 
 
 def test_a_tokenizer_that_transformers_saved(theirs, tmp_path):
-    theirs.save_pretrained(tmp_path)
-    ours = load_tokenizer(tmp_path)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
     ids = ours.encode(TEXT)
     assert ids == theirs(TEXT, add_special_tokens=False).input_ids
     assert len(ids) < len(TEXT.encode())
     assert ours.decode(ids) == TEXT
     assert ours.size == len(theirs)
     assert ours.special == dict.fromkeys(("bos", "eos", "unk"), theirs.eos_token_id)
+    export_tokenizer(ours, tmp_path / "ours", context_length=19)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert again.eos_token_id == theirs.eos_token_id
+    assert load_tokenizer(tmp_path / "ours").special == ours.special
 
 
 @pytest.mark.parametrize("config", [True, False], ids=["with names", "without"])
@@ -69,19 +78,14 @@ def test_a_prefix_space_is_added_where_the_checkpoint_says_so(files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("vocab.json", "{", "damaged"),
-        ("merges.txt", "#version: 0.2\nq", "damaged"),
-        ("tokenizer_config.json", "[]", "does not describe a tokenizer"),
-        ("tokenizer_config.json", "{", "damaged"),
-    ],
+    ("name", "content"),
+    [("vocab.json", "{"), ("merges.txt", "#version: 0.2\nq"), ("tokenizer_config.json", "[]")],
 )
-def test_damaged_files_are_one_clear_line(name, content, words, files, tmp_path):
+def test_damaged_files_are_refused(name, content, files, tmp_path):
     for file in ("vocab.json", "merges.txt"):
         (tmp_path / file).write_bytes((files / file).read_bytes())
     (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match=words):
+    with pytest.raises(RunError, match=r"damaged"):
         load_tokenizer(tmp_path)
 
 
@@ -113,14 +117,6 @@ def test_words_are_no_characters(tmp_path):
         path.write_text(json.dumps({**content, **change}), "utf-8")
         with pytest.raises(RunError, match="WordLevel"):
             load_tokenizer(tmp_path)
-
-
-def test_special_tokens_keep_their_roles(theirs, tmp_path):
-    theirs.save_pretrained(tmp_path / "theirs")
-    export_tokenizer(load_tokenizer(tmp_path / "theirs"), tmp_path / "ours", context_length=19)
-    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert again.eos_token_id == theirs.eos_token_id
-    assert load_tokenizer(tmp_path / "ours").special["eos"] == theirs.eos_token_id
 
 
 def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):

@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 import tokenizers
@@ -51,21 +49,7 @@ def test_a_file_that_is_no_tokenizer_is_one_clear_line(saved, message, tmp_path)
     (tmp_path / "tokenizer.json").write_text(saved)
     with pytest.raises(RunError, match=message) as error:
         load_tokenizer(tmp_path)
-    assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [({"ids": [1]}, "256"), ({"ids": "x"}, "damaged"), ({"size": 999}, "damaged")],
-)
-def test_rows_that_the_encoding_of_a_file_lacks(rows, message, tmp_path, tiny):
-    TiktokenTokenizer.whole(tiny).save(tmp_path)
-    about = json.loads((tmp_path / "tokenizer.json").read_text())
-    del about["size"], about["crc32"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(about | rows))
-    with pytest.raises(RunError, match=message):
-        load_tokenizer(tmp_path)
 
 
 def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
@@ -80,10 +64,3 @@ def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
     )
     with pytest.raises(RunError, match="byte-level BPE"):
         load_tokenizer(tmp_path / "words.json")
-
-
-def test_a_file_that_may_not_be_read(tmp_path, forbid):
-    CharacterTokenizer("ab").save(tmp_path)
-    forbid(tmp_path / "tokenizer.json")
-    with pytest.raises(RunError, match="cannot read"):
-        load_tokenizer(tmp_path)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.text import StringSource
-from heedful.text.pieces import cut
+from heedful.text.sources import cut
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 CL100K = (
@@ -46,10 +46,6 @@ def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, bloc
             joined[-1] += piece
     words = [word for piece in joined for word in regex.findall(pattern, piece)]
     assert words == regex.findall(pattern, text)
-
-
-def test_a_text_without_a_safe_place_is_cut_at_the_size():
-    assert list(cut(["-" * 25], 10)) == ["-" * 10, "-" * 10, "-" * 5]
 
 
 @pytest.mark.parametrize("name", ["sales_textbook.txt", "tinyshakespeare.txt"])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError, RunError
 from heedful.text import TokenFile, tokens
-from heedful.text.tokens import distinct, id_type, write_ids
+from heedful.text.tokens import distinct, write_ids
 
 
 def write(path, ids):
@@ -45,16 +45,11 @@ def test_the_last_share_is_for_validation(tmp_path):
     assert len(TokenFile(tmp_path / "t.npy", 0.0).validation) == 0
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_share_out_of_range(share, tmp_path):
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), 0.9])
+def test_a_share_that_leaves_nothing_to_train_on(share, tmp_path):
+    write(tmp_path / "t.npy", np.arange(10))
     with pytest.raises(ArgumentError, match="validation share"):
         TokenFile(tmp_path / "t.npy", share)
-
-
-def test_a_share_that_leaves_nothing_to_train_on(tmp_path):
-    write(tmp_path / "t.npy", np.arange(10))
-    with pytest.raises(ArgumentError, match=r"share of 0\.9 of 10 tokens"):
-        TokenFile(tmp_path / "t.npy", 0.9)
     assert TokenFile(tmp_path / "t.npy", 0.8).train.tolist() == [0]
 
 
@@ -63,33 +58,18 @@ def test_a_truncated_file(size, tmp_path):
     path = tmp_path / "t.npy"
     write(path, np.arange(10))
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(RunError, match="damaged") as error:
+    with pytest.raises(RunError, match="damaged"):
         TokenFile(path)
-    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((2, 2), np.uint16),
-        np.zeros(3, np.int64),
-        np.zeros(0, np.uint16),
-        np.array([None]),
-    ],
-)
-def test_a_file_that_is_no_array_of_ids(array, tmp_path):
-    np.save(tmp_path / "t.npy", array)
-    with pytest.raises(RunError, match=r"t\.npy"):
-        TokenFile(tmp_path / "t.npy")
-
-
-def test_a_missing_file_and_another_format(tmp_path):
+def test_what_is_no_array_of_ids(tmp_path):
+    path = tmp_path / "t.npy"
     with pytest.raises(RunError, match="no token file"):
-        TokenFile(tmp_path / "t.npy")
+        TokenFile(path)
+    for array in (np.zeros((2, 2), np.uint16), np.zeros(3), np.zeros(0, np.uint16), [None]):
+        np.save(path, array)
+        with pytest.raises(RunError, match=r"t\.npy"):
+            TokenFile(path)
     np.savez(tmp_path / "t.npz", np.zeros(3, np.uint16))
     with pytest.raises(RunError, match="no array of ids"):
         TokenFile(tmp_path / "t.npz")
-
-
-def test_the_narrowest_type():
-    assert (id_type(65_536), id_type(65_537)) == (np.uint16, np.uint32)

@@ -20,13 +20,15 @@ from heedful.text.words import words
         ("한국어 문장", ["한국어", "문장"]),
         ("👩‍🚀👍🏽🇨🇭🇩🇪1️⃣", ["👩‍🚀", "👍🏽", "🇨🇭", "🇩🇪", "1️⃣"]),
         ("cafe\u0301", ["cafe\u0301"]),
+        ("__init__ x__y _", ["__init__", "x__y", "_"]),
+        ("テスト", ["テ", "ス", "ト"]),
     ],
 )
 def test_words_are_what_a_person_sees(text, expected):
     assert words(text) == expected
 
 
-@given(st.text(min_size=1))
+@given(st.text() | st.sampled_from([" \n\t", "a\udcff"]))
 def test_nothing_but_whitespace_is_lost(text):
     whole = "".join(text.split())
     if whole and not any("\ud800" <= char <= "\udfff" for char in whole):
@@ -34,14 +36,3 @@ def test_nothing_but_whitespace_is_lost(text):
     else:
         with pytest.raises(TextError):
             words(text)
-
-
-@pytest.mark.parametrize("text", ["", " \n\t", "a\udcff"])
-def test_what_has_no_words_is_refused(text):
-    with pytest.raises(TextError):
-        words(text)
-
-
-def test_underscores_belong_to_names_and_katakana_has_no_spaces():
-    assert words("__init__ x__y _") == ["__init__", "x__y", "_"]
-    assert words("テスト") == ["テ", "ス", "ト"]

@@ -11,12 +11,16 @@ from heedful.layers.cache import LayerCache
 from heedful.layers.cross import CrossAttention
 from heedful.layers.multihead import MultiHeadAttention
 from heedful.ops.masks import Mask
-from heedful.ops.squared_relu import squared_relu
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """GELU by its tanh approximation, as GPT-2 uses it."""
     return F.gelu(x, approximate="tanh")
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0)²; source: So et al. 2021, *Primer* (arXiv:2109.08668)."""
+    return F.relu(x).square()
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -3,9 +3,9 @@
 The way of a query, file after file; each calls only those below it:
 
 1. `attention.py` and `steps.py`: what people call. Arrays are read as tensors (`arrays.py`).
-2. `dispatch.py`: who listens, and by which of three roads a call goes.
-3. `kernels.py`: torch's fused kernels, whole or by blocks. `dropping_out.py`: dropout on a CPU.
-4. `by_definition.py`: the definition, a function for each step.
+2. `dispatch.py`: who listens, and by which of two roads a call goes.
+3. `kernels.py`: torch's fused kernels, whole or by blocks.
+4. `by_definition.py`: the definition, a function for each step; dropout on a CPU goes by it.
 5. What listeners get beside the output: `log_sum_exp.py` of kernels.
 6. `arguments.py`: what is checked first, and the form in which all of them take it.
 7. `masks.py`, `any_mask.py`, `score_tables.py`: what may attend to what.

@@ -1,7 +1,7 @@
 """Chooses how a call of attention is computed, and tells those who listen what came of it.
 
-Most calls go to torch's kernels. What these cannot do on a CPU goes by a road of its own. No
-argument is dropped on any of them.
+Most calls go to torch's kernels. What these cannot do on a CPU, such as dropout, is computed by
+the definition. No argument is dropped on either road.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch._C import _functorch as functorch
 
 from heedful.ops import by_definition, kernels
 from heedful.ops.arguments import Arguments, in_float32
-from heedful.ops.dropping_out import with_dropout
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask
 
@@ -67,11 +66,9 @@ def attend(arguments: Arguments) -> Tensor:
 
 
 def _by_its_road(arguments: Arguments) -> Tensor:
-    """The context: by dropout's own road, by the definition, or by one kernel call or several."""
+    """The context: by the definition, or by one kernel call or several."""
     mask, shape, is_on_cpu = arguments.mask, arguments.shape, arguments.query.is_cpu
-    if is_on_cpu and arguments.dropout:  # which torch's kernel for CPUs cannot
-        return with_dropout(arguments)
-    if is_on_cpu and _is_mapped():  # for which it has no rule
+    if is_on_cpu and (arguments.dropout or _is_mapped()):  # torch's kernel for CPUs does neither
         return by_definition.attend(arguments)
 
     four = kernels.in_form(arguments)

@@ -1,13 +1,17 @@
-"""Byte-level byte-pair encoding, trained on the user's own text.
+"""Byte-pair encoding: of bytes, trained on the user's own text or read; of characters, read.
 
 Byte pairs: Sennrich, Haddow & Birch 2016 (arXiv 1508.07909). On bytes, with words split as GPT-2
 splits them: Radford et al. 2019, section 2.2. Hugging Face `tokenizers` trains, and the file is
 its own `tokenizer.json`; `tiktoken` encodes, several times as fast, where both must agree.
+
+Pairs of characters, with bytes for unknown ones, as Llama 2 and Mistral have them: Kudo and
+Richardson 2018, *SentencePiece* (arXiv:1808.06226). A word begins with `▁`, for the space before.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +19,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.library import LibraryTokenizer
-from heedful.text.pieces import cut
+from heedful.text.sources import cut
 from heedful.text.tokenizer import check_vocabulary, whole_characters
 
 if TYPE_CHECKING:
@@ -27,6 +31,12 @@ SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 _LONGEST = 1000  # characters of a word: each join of a pair walks along all words that have it
+
+SPACE = "▁"
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+# What its decoder does, in `tokenizers`' words; the last takes away the space that encoding adds
+DECODING = ["Replace", "ByteFallback", "Fuse"]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 class BPETokenizer(LibraryTokenizer):
@@ -148,6 +158,39 @@ class FramedTokenizer(BPETokenizer):
         return (before.rstrip() if taken else before) + self.decode([token])
 
 
+class SentencePieceTokenizer(LibraryTokenizer):
+    """Tokens are strings that occur often, and all 256 bytes, for characters without a token.
+
+    So any text encodes, and decodes to itself, with two exceptions: `▁` comes back as a space, and
+    what a normaliser in the file changes stays changed. Where the file says so, a space is put
+    before a text, and taken away again. Text that spells a special token is ordinary text.
+
+    Args:
+        library: a BPE tokenizer of Hugging Face `tokenizers` with byte fallback.
+
+    Raises:
+        ArgumentError: the tokenizer is of another kind.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        if not is_sentencepiece(library):
+            raise ArgumentError(
+                f"a tokenizer of the kind {type(library.model).__name__}",
+                expected="BPE of characters with bytes for unknown ones, as Llama 2 has it",
+                remedy="open it with `transformers`",
+            )
+        library.encode_special_tokens = True
+        super().__init__(library, _bytes_named)
+        self._is_prefixed = STRIP in _decoders(library)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of the tokens, without the space that encoding put before the text."""
+        found = super().decode_bytes(ids)
+        return found.removeprefix(b" ") if self._is_prefixed else found
+
+
 def _untrained() -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -190,3 +233,31 @@ def _byte_alphabet() -> list[str]:
     itself = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in itself else next(others)) for byte in range(256)]
+
+
+def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
+    """Whether a library's tokenizer is BPE with all bytes, and decodes as SentencePiece does."""
+    from tokenizers.models import BPE
+
+    if not isinstance(library.model, BPE) or not library.model.byte_fallback:
+        return False
+    vocabulary, decoders = library.get_vocab(), _decoders(library)
+    kinds = [decoder["type"] for decoder in decoders]
+    decodes = kinds[:3] == DECODING and decoders[3:] in ([], [STRIP])
+    spaces = decodes and decoders[0] | {"type": ""} == {
+        "type": "", "pattern": {"String": SPACE}, "content": " "
+    }  # fmt: skip
+    return spaces and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+
+
+def _decoders(library: tokenizers.Tokenizer) -> list[dict]:
+    """The steps of its decoder."""
+    if library.decoder is None:
+        return []
+    described = json.loads(library.decoder.__getstate__())
+    return described.get("decoders", [described])
+
+
+def _bytes_named(name: str) -> bytes:
+    byte = BYTE.fullmatch(name)
+    return bytes([int(byte[1], 16)]) if byte else name.replace(SPACE, " ").encode()

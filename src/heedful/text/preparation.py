@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -32,12 +31,10 @@ from heedful.text.wordpiece import WordPieceTokenizer
 if TYPE_CHECKING:
     import tiktoken
 
-_Result = TypeVar("_Result")
 Progress = Callable[[int, int | None], None]
-BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text
-BPE_WORDS = 1 << 20  # bytes of distinct words among them: the trainer takes a hundred for each
+BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text; they, and so
+# the trainer's memory, do not grow with it
 LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
-_WORD = re.compile(r"\w+|[^\w\s]+")
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
 
 
@@ -136,7 +133,7 @@ def _write(
     if choice.is_encoding:
         return _write_tiktoken(choice, source, file, progress)
     is_sampled = choice.name != CharacterTokenizer.kind
-    tokenizer = choice.learn(_to_learn_from(source) if is_sampled else source.pieces())
+    tokenizer = choice.learn(sample(source, BPE_SAMPLE) if is_sampled else source.pieces())
     ids = _encoded(tokenizer.encode_array, source, progress)
     write_ids(file, ids, id_type(tokenizer.size))
     return tokenizer
@@ -156,17 +153,6 @@ def _write_tiktoken(
         return tokenizer
 
 
-def _to_learn_from(source: Source) -> Iterator[str]:
-    """A sample whose distinct words stay within a bound; how varied they are, a first one tells."""
-    words: set[str] = set()
-    length = 0
-    for piece in sample(source, BPE_WORDS):
-        words.update(_WORD.findall(piece))
-        length += len(piece)
-    variety = max(sum(map(len, words)), 1) / max(length, 1)
-    return sample(source, min(BPE_SAMPLE, round(BPE_WORDS / variety)))
-
-
 def sample(source: Source, most: int) -> Iterator[str]:
     """At most about `most` bytes of a text of known size, from all over it: a share of each piece.
 
@@ -181,28 +167,15 @@ def sample(source: Source, most: int) -> Iterator[str]:
 def _encoded(
     encode: Callable[[str], np.ndarray], source: Source, progress: Progress | None
 ) -> Iterator[np.ndarray]:
-    total, done = source.size, 0
-
-    def measured(piece: str) -> tuple[np.ndarray, int]:
-        return encode(piece), len(piece.encode())
-
-    for ids, length in _in_order(measured, source.pieces()):
-        yield ids
-        done += length
-        if progress:
-            progress(done, total)
-
-
-def _in_order(function: Callable[[str], _Result], pieces: Iterable[str]) -> Iterator[_Result]:
-    """The results in the order of the pieces, with two pieces a thread under way at most."""
-    waiting: deque[Future[_Result]] = deque()
+    """The ids of each piece, in order; threads share the pieces, of which a few are in memory."""
+    pieces, total, done = source.pieces(), source.size, 0
     with ThreadPoolExecutor(_THREADS) as pool:
-        for piece in pieces:
-            waiting.append(pool.submit(function, piece))
-            if len(waiting) == 2 * _THREADS:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        while batch := list(islice(pieces, 2 * _THREADS)):
+            for piece, ids in zip(batch, pool.map(encode, batch), strict=True):
+                yield ids
+                done += len(piece.encode())
+                if progress:
+                    progress(done, total)
 
 
 @contextmanager

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import stat
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -19,7 +20,6 @@ from typing import BinaryIO, TypeAlias
 
 from heedful.errors import TextError
 from heedful.text.examples import TITLE, python_reference
-from heedful.text.pieces import cut
 
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
@@ -28,6 +28,11 @@ _BLOCK = 1 << 18  # bytes
 # How files begin that are no texts, and may have no zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # texts, which are told of as such
+
+# The patterns of GPT-2, cl100k_base and o200k_base, which split a text into words before bytes are
+# paired, never join a letter or a digit with the white space or the sentence mark after it, and
+# look at nothing before a word. So the tokens of pieces cut there are the tokens of the whole text
+_UP_TO_LAST_SAFE_CUT = re.compile(r".*[^\W_](?=[\s,.;:!?、。，．：；！？])", re.DOTALL)
 
 
 class LeftOutWarning(UserWarning):
@@ -274,3 +279,35 @@ def _no_text(path: str, byte: str, position: int, cause: str) -> TextError:
         remedy="convert it with `iconv -t UTF-8`, or leave it out (of a folder, with a pattern "
         "such as *.txt)",
     )
+
+
+def cut(blocks: Iterable[str], size: int) -> Iterator[str]:
+    """The same text in pieces of at most `size` characters.
+
+    Args:
+        blocks: the text, in parts of any size.
+        size: the most characters of a piece.
+
+    Returns:
+        pieces that end after a letter or a digit and before white space or a sentence mark;
+        where `size` characters have no such place, a piece is cut at their end.
+
+    >>> list(cut(["one two, thr", "ee fourteen"], size=11))
+    ['one two', ', three', ' fourteen']
+    """
+    rest = ""
+    for block in blocks:
+        rest += block
+        start = 0
+        while len(rest) - start > size:
+            end = _end(rest, start, start + size)
+            yield rest[start:end]
+            start = end
+        rest = rest[start:]
+    if rest:
+        yield rest
+
+
+def _end(text: str, start: int, limit: int) -> int:
+    found = _UP_TO_LAST_SAFE_CUT.match(text, start, limit + 1)  # + 1: what comes after the cut
+    return found.end() if found else limit

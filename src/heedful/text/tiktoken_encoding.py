@@ -134,7 +134,9 @@ def open_encoding(name: str) -> tiktoken.Encoding:
 
 def check_name(name: str, others: tuple[str, ...] = ()) -> None:
     """Raise an `ArgumentError` unless the name is an encoding's, or one of the others."""
-    names = [*others, *encoding_names()]
+    import tiktoken
+
+    names = [*others, *tiktoken.list_encoding_names()]
     if name not in names:
         close = get_close_matches(name, names, 1)
         raise ArgumentError(
@@ -142,13 +144,6 @@ def check_name(name: str, others: tuple[str, ...] = ()) -> None:
             expected=f"one of {', '.join(names)}",
             remedy=f"did you mean {close[0]}?" if close else None,
         )
-
-
-def encoding_names() -> list[str]:
-    """The names of all encodings that tiktoken knows."""
-    import tiktoken
-
-    return tiktoken.list_encoding_names()
 
 
 def original_ids(encoding: tiktoken.Encoding, text: str) -> np.ndarray:

@@ -2,28 +2,29 @@
 
 Whitespace separates, punctuation stands alone, and what is drawn as one sign stays one. Where a
 script has no spaces between words (Chinese, Japanese, Thai …), each sign is a token; to find the
-words there takes a dictionary.
+words there takes a dictionary. `views/walk/page/words.js` has the same pattern.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import regex
 
 from heedful.errors import TextError
 from heedful.text.tokenizer import whole_characters
 
-JOINER = "\u200d"  # binds two emoji into one
-INSIDE = "'’-.,"  # joins letters on both sides of it (don't, well-known), or digits (3.14)
-# First and last character of the scripts that are written without spaces
+SPACE = r"\t-\r\x1c-\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# Thai, Lao; Burmese; Khmer; Japanese with its repetition mark; Chinese
 SPACELESS = (
-    ("\u0e00", "\u0eff"),  # Thai, Lao
-    ("\u1000", "\u109f"),  # Burmese
-    ("\u1780", "\u17ff"),  # Khmer
-    ("\u3005", "\u30ff"),  # the repetition mark, Hiragana, Katakana
-    ("\u3400", "\u9fff"),  # Chinese characters
-    ("\uf900", "\ufaff"),
-    ("\U00020000", "\U0003ffff"),
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
 )
+DRAWN_WITH = r"[\p{M}\p{Cf}🏻-🏿]*"  # accents, vowel signs, joiners, skin tones
+LETTER = rf"(?![{SPACELESS}])[\p{{L}}\p{{N}}_]{DRAWN_WITH}"
+# Signs that join letters on both sides (don't, well-known), or digits (3.14)
+INSIDE = rf"(?:['’\-](?=[\p{{L}}\p{{N}}])|(?<=\p{{Nd}})[.,](?=\p{{Nd}})){DRAWN_WITH}"
+FLAG = rf"[🇦-🇿]{{1,2}}{DRAWN_WITH}"  # two regional letters
+SIGN = rf"[^{SPACE}]{DRAWN_WITH}(?:(?<=\u200d)[^{SPACE}]{DRAWN_WITH})*"  # emoji bound by joiners
+WORD = regex.compile(rf"{LETTER}(?:{INSIDE}|{LETTER})*|{FLAG}|{SIGN}")
 
 
 def words(text: str) -> list[str]:
@@ -37,50 +38,7 @@ def words(text: str) -> list[str]:
     >>> words("我爱注意力"), words("مرحبا بالعالم"), words("Hi 👩‍🚀🇨🇭")
     (['我', '爱', '注', '意', '力'], ['مرحبا', 'بالعالم'], ['Hi', '👩‍🚀', '🇨🇭'])
     """
-    found: list[str] = []
-    space = True
-    for i, char in enumerate(whole_characters(text)):
-        if char.isspace():
-            space = True
-        elif not space and _joins(found[-1], char, text[i + 1 : i + 2]):
-            found[-1] += char
-        else:
-            found.append(char)
-            space = False
-    if not found:
+    tokens: list[str] = WORD.findall(whole_characters(text))
+    if not tokens:
         raise TextError("an empty text", expected="at least one word")
-    return found
-
-
-def _joins(word: str, char: str, after: str) -> bool:
-    """Whether a character belongs to the word before it."""
-    if _extends(char):
-        return True
-    if word[-1] == JOINER:
-        return True
-    if _is_regional(char):  # two of them make a flag
-        return len(word) == 1 and _is_regional(word)
-    if char in INSIDE:
-        return _in_words(word) and (after.isalnum() if char not in ".," else _both(word, after))
-    return _in_words(char) and _in_words(word)
-
-
-def _both(word: str, after: str) -> bool:
-    """Digits on both sides, as in 3.14 or 10,000."""
-    return word[-1].isdigit() and after.isdigit()
-
-
-def _extends(char: str) -> bool:
-    """Accents, vowel signs, skin tones, joiners and tags: drawn with what is before them."""
-    return unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf") or "🏻" <= char <= "🏿"
-
-
-def _in_words(text: str) -> bool:
-    """Letters and digits of a script that puts spaces between words."""
-    return (text[0].isalnum() or text[0] == "_") and not any(
-        first <= text[0] <= last for first, last in SPACELESS
-    )
-
-
-def _is_regional(char: str) -> bool:
-    return "🇦" <= char <= "🇿"
+    return tokens
