@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -13,12 +12,8 @@ LONGEST = 60  # characters of a text that is suggested
 
 
 def program() -> str:
-    """How the user can call the command again: by name, path, or the Python that runs it."""
-    if shutil.which("heedful"):
-        return "heedful"
-    if os.path.basename(sys.argv[0]) == "heedful":
-        return shlex.quote(os.path.relpath(sys.argv[0]))
-    return f"{shlex.quote(sys.executable)} -m heedful"
+    """How the user can call the command again: by name, or by the Python that runs it."""
+    return "heedful" if shutil.which("heedful") else f"{shlex.quote(sys.executable)} -m heedful"
 
 
 def suggestion(command: str, *arguments: str | Path, text: str | None = None) -> str:

@@ -106,23 +106,14 @@ def train(
     if watch_file is not None:
         refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
     from heedful.text.sources import LeftOutWarning
-    from heedful.torchrun import launch, started
-    from heedful.train.place import is_of_launch, owning
-    from heedful.train.plan import (
-        check_free,
-        check_shared_out,
-        has_plan,
-        is_text_newer,
-        new_plan,
-        read_plan,
-    )
+    from heedful.torchrun import started
+    from heedful.train.place import owning
+    from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
 
     here = started()
     if not here.is_first:
         return join(here)
     with here.announcing():
-        if here.restarts and is_of_launch(out, launch()):
-            resume, overwrite = True, False  # torchrun gives the same command again
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
@@ -132,11 +123,6 @@ def train(
             with terminal.saved_if_unheard(out), owning(out):
                 plan = _continued(read_plan(out), changes, files, named, pairs)
                 check_shared_out(plan.recipe.train, here.size)
-                if is_text_newer(plan):
-                    click.echo(
-                        f"{plan.title} is no longer what was tokenized: the run goes on with the "
-                        "text as it was; --overwrite trains on that of now."
-                    )
                 return run("prepare_run", plan, here, resume)
         if resume and not files and not out.exists():
             raise RunError(
@@ -156,7 +142,6 @@ def train(
         about: dict[str, Any] = {"preset": preset_name, "processes": here.size}
         with notices(LeftOutWarning):
             plan = new_plan(out, files, recipe, include=include or "*", **about)
-        plan = plan._replace(launch=launch())
         with terminal.saved_if_unheard(out), owning(out):
             return run("replace" if overwrite else "begin", plan, here)
 
