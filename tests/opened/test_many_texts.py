@@ -195,12 +195,6 @@ def test_a_file_that_is_named_twice_is_read_once(gpt, folder):
     assert twice.found.heads() == once.found.heads()
 
 
-def test_its_own_share_is_told(gpt, folder, in_small_parts):
-    told = []
-    over_texts(gpt, [folder], HeadTotals, progress=told.append)
-    assert 0 < told[0] < told[-1] == max(told) == 1.0
-
-
 # What goes wrong
 
 

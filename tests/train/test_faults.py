@@ -27,7 +27,7 @@ from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
 from heedful.train import Step, new_plan, open_training, read_metrics
 from heedful.train import place as places
 from heedful.train.place import owning
-from heedful.train.plan import is_text_newer, read_plan
+from heedful.train.plan import read_plan
 from heedful.train.run import begin, events, prepare_run, replace
 
 LINES = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 160)]
@@ -262,18 +262,6 @@ def test_lost_lines_of_metrics_are_refused_and_training_goes_on_without_the_file
     )
 
 
-def test_a_text_that_was_written_or_went_since_is_seen(tmp_path):
-    plan = plan_of(tmp_path)
-    assert not is_text_newer(plan)  # it was never tokenized
-    trained(plan)
-    text = tmp_path / "text.txt"
-    assert not is_text_newer(plan)
-    os.utime(text, (2**33, 2**33))
-    assert is_text_newer(plan)
-    text.unlink()
-    assert is_text_newer(plan)
-
-
 THEIRS = {
     "config.json": '{"model_type": "llama"}',
     "model.safetensors": "weights",
@@ -294,10 +282,3 @@ def test_files_that_no_run_has_written_are_neither_replaced_nor_removed(name, ma
         trained(plan, make)
     assert [each for each in plan.directory.rglob("*") if each.is_file()] == [path]
     assert path.read_text() == THEIRS[name]
-
-
-def test_a_text_that_is_refused_leaves_nothing(tmp_path):
-    plan = plan_of(tmp_path, ["too short"])
-    with pytest.raises(HeedfulError, match="give more text"):
-        trained(plan)
-    assert not plan.directory.exists()

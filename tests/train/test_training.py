@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import started
 
-from heedful.device import choose_device
 from heedful.errors import ArgumentError, HeedfulError, SaveError, TextError
 from heedful.models import GPT, GPTConfig, load_model
 from heedful.train import (
@@ -226,14 +225,6 @@ def test_short_texts_are_refused(tmp_path):
         training(tmp_path, tokens=TOKENS[:7])
     with pytest.raises(TextError, match="--validation 0"):
         training(tmp_path, tokens=TOKENS[:501])
-
-
-def test_devices():
-    assert choose_device("cpu").type == "cpu"
-    assert choose_device("auto").type in ("cpu", "cuda", "mps")
-    for name in ("gpu", "cuda:99", "meta"):
-        with pytest.raises(ArgumentError, match='"auto" takes the best'):
-            choose_device(name)
 
 
 def test_presets_and_files_of_settings(tmp_path):

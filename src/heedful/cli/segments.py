@@ -39,15 +39,17 @@ def segments_of(ctx: click.Context, option: click.Parameter, value: str | None) 
     parts = [RANGE.fullmatch(part.strip()) for part in value.split(",")]
     if not all(parts) and not re.search(r"\w=\d", value):
         return Given(value, {})
-    ranges: Ranges = {}
+    ranges: dict[str, Any] = {}
     for part in parts:
         name, first, colon, last = part.groups() if part else ("", "", "", "")
-        if name in ranges or not (first or colon):
+        start = int(first or 0)
+        run = [*range(start, int(last) if last else start + 1)]
+        tokens = slice(start, None) if colon and not last else run
+        joins = isinstance(tokens, list) and isinstance(ranges.get(name, []), list)
+        if not (first or colon) or (name in ranges and not joins):
             example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
             raise click.BadParameter(f"{value!r} is no list such as {example}.", ctx, option)
-        start = int(first or 0)
-        end = int(last) if last else start + 1
-        ranges[name] = slice(start, None) if colon and not last else [*range(start, end)]
+        ranges[name] = ranges[name] + tokens if name in ranges else tokens
     return Given(None, ranges)
 
 
