@@ -55,7 +55,7 @@ def test_training_says_what_it_does_and_goes_on(said, tsv, tmp_path):
     again = ("train", "--out", out, "--resume")
     refused(said(*again, "--pairs", "dates"), "other files (dates)")
     refused(said(*again, "--decoder-layers", "3"), "decoder_layers = 3")
-    refused(said(*again, "--qk-norm"), "qk_norm = True for a model of the kind encoder–decoder")
+    refused(said(*again, "--qk-norm"), "unknown setting 'qk_norm' in [model]")
     refused(said("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
 
 

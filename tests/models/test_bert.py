@@ -236,20 +236,6 @@ def test_new_weights_are_those_of_the_paper():
     assert 0 < float(model.positions.detach().std()) < 0.12
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"heads": 7}, "7 heads for a width of 20"),
-        ({"padding": 37}, "padding = 37; expected an id below 37"),
-        ({"activation": "swiglu"}, "activation"),
-    ],
-    ids=str,
-)
-def test_configurations_that_cannot_be(changes, words):
-    with pytest.raises(ArgumentError, match=words):
-        BertConfig(**{**TINY, **changes})
-
-
 def test_input_that_does_not_fit_is_one_clear_line():
     model = Bert(BertConfig(**TINY))
     ids = torch.zeros(2, 6, dtype=torch.long)

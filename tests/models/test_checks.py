@@ -12,11 +12,8 @@ def ids(tokens, rows=2):
     return torch.zeros(rows, tokens, dtype=torch.long)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
-def test_a_cache_and_new_tokens_beyond_the_context(positions):
-    model = GPT(
-        GPTConfig(vocabulary=7, context_length=9, width=8, heads=2, positions=positions)
-    ).eval()
+def test_a_cache_and_new_tokens_beyond_the_context():
+    model = GPT(GPTConfig(vocabulary=7, context_length=9, width=8, heads=2)).eval()
     cache = model.new_cache(2, capacity=20)
     model(ids(6), cache=cache)
     with pytest.raises(ArgumentError, match=r"a text of 10 tokens; expected at most .* 9"):

@@ -5,22 +5,17 @@ import os
 import random
 import re
 import shutil
-import tempfile
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_runs import outcome, recipe
 
 from heedful.errors import HeedfulError, RunError, SaveError
 from heedful.files import (
     load_tensors,
-    read_checked_json,
     save_tensors,
-    write_checked_json,
 )
 from heedful.models import load_model
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
@@ -160,16 +155,6 @@ def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
     characters.save(directory)
     with pytest.raises(RunError, match=r"tokenizer.json is not of the run that"):
         load_tokenizer(directory)
-
-
-@given(st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.floats(-1, 1))))
-@settings(max_examples=50)
-def test_json_with_a_checksum_is_what_was_written(value):
-    value.pop("crc32", None)
-    with tempfile.TemporaryDirectory() as folder:
-        path = places.Path(folder) / "a.json"
-        write_checked_json(path, value)
-        assert read_checked_json(path) == value
 
 
 @pytest.fixture(scope="module")

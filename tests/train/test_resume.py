@@ -161,18 +161,6 @@ def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_run_can_be_made_longer(tmp_path):
-    plan = started(tmp_path, decay="constant")
-    trained(plan)
-    longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 30}}))
-    events = trained(longer, resume=True)
-    assert [event.step for event in events if isinstance(event, Step)] == list(range(25, 31))
-    steps = [
-        line["step"] for line in read_metrics(plan.directory / "metrics.jsonl") if "loss" in line
-    ]
-    assert steps == list(range(1, 31))
-
-
 def test_best_and_last_are_the_weights_that_they_say(tmp_path):
     plan = started(tmp_path, learning_rate=0.05, decay="constant")  # it gets worse again
     prepared = prepare_run(plan)

@@ -156,10 +156,6 @@ def _check_usage(
         return
     names = (*MODEL_OPTIONS, "revision")
     refuse("is for --model.", cut=cut, **{name: of_model.get(name) for name in names})
-    if given.get("variant") == "cross" and "memory" not in given:
-        raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
-    if given.get("variant") != "cross" and "memory" in given:
-        raise click.UsageError("--memory is the second text of --variant cross.")
 
 
 def _write_page(

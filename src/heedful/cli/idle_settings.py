@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from heedful.errors import ArgumentError
-from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import Recipe
-
-OF_GPT, OF_BERT, OF_PAIRS = (
-    {field.name for field in dataclasses.fields(config)}
-    for config in (GPTConfig, BertConfig, Seq2SeqConfig)
-)
-
-
-def refuse_foreign(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
-    """Refuse settings of another kind of model; what no model has, `Recipe.changed` refuses."""
-    others = (OF_GPT | OF_BERT | OF_PAIRS) - {f.name for f in dataclasses.fields(recipe.model)}
-    for name, value in changes.get("model", {}).items():
-        if name in others:
-            raise ArgumentError(
-                f"{name} = {value!r} for a model of the kind {recipe.kind}",
-                expected="a setting of such a model",
-                remedy="`heedful train --help` lists the settings of each kind",
-            )
 
 
 def refuse_idle(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.idle_settings import OF_GPT, refuse_foreign, refuse_idle
+from heedful.cli.idle_settings import refuse_idle
 from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
 from heedful.cli.reading import notices, read_text
 from heedful.cli.suggestion import suggestion
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 KEPT = ("optimizer", "initial")  # settings of training that a run keeps when it goes on
 DATES = "dates"  # the embedded pairs, and the preset for them
+OF_GPT = set(QUICK.model.to_dict())
 
 
 def _names(on_pairs: bool) -> str:
@@ -133,7 +134,6 @@ def train(
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
         preset_name, start = _start(pairs, preset_name)
-        refuse_foreign(changes, start)
         recipe = start.changed(changes)
         refuse_idle(changes, recipe)
         check_shared_out(recipe.train, here.size)
@@ -246,7 +246,6 @@ def _continued(
     """The plan of a run that goes on: its training may change, its text and model may not."""
     from heedful.train.plan import absolute, check_possible
 
-    refuse_foreign(changes, plan.recipe)
     different = [
         f"{name} = {value!r}"
         for name, value in named.items()
