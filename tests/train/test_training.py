@@ -21,7 +21,7 @@ from heedful.train import (
     prepare_run,
     preset,
 )
-from heedful.train.batches import Which, draw, every_window, shuffled, starts
+from heedful.train.batches import Which, shuffled, starts
 from heedful.train.metrics import Metrics, Progress, read_metrics
 from heedful.train.optimizers import share_of_rate
 from heedful.train.presets import PRESETS
@@ -30,6 +30,10 @@ from heedful.train.tasks import NextToken
 
 TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
 SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, warmup=3)
+
+
+def draw(tokens, context_length, batch, which):
+    return NextToken(tokens, tokens[:0], context_length).draw(batch, which)
 
 
 def training(directory, tokens=TOKENS, **changes):
@@ -76,7 +80,8 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
 @settings(max_examples=100)
 def test_validation_windows_cover_every_token_once(length, context, batch):
     tokens = np.arange(length, dtype=np.uint16)
-    windows = list(every_window(tokens, context, batch))
+    task = NextToken(np.arange(13), tokens, context)
+    windows = list(task.every(tokens, batch))
     inputs = torch.cat([ids.flatten() for ids, _ in windows])
     targets = torch.cat([ids.flatten() for _, ids in windows])
     assert inputs.tolist() == list(range(length - 1))
