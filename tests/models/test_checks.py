@@ -5,7 +5,7 @@ import torch
 
 from heedful.errors import ArgumentError
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.models.checks import check_ids, check_keep
+from heedful.models.checks import check_keep
 
 
 def ids(tokens, rows=2):
@@ -37,12 +37,3 @@ def test_a_keep_covers_the_cache_too():
     assert "cache" not in str(plain.value)
     with pytest.raises(ArgumentError, match=r"booleans \(2, 8\).* cache holds earlier ones"):
         check_keep(keep, ids(5), start=3)
-
-
-def test_ids_are_named_by_what_they_are_of():
-    check_ids(ids(0), rows=1, context_length=0)  # nothing is no mistake
-    with pytest.raises(ArgumentError, match=r"source ids \(3,\).* batch of one"):
-        check_ids(torch.arange(3), rows=3, context_length=3, name="source")
-    with pytest.raises(ArgumentError, match="source ids from -1 to 2; expected 0 to 2") as caught:
-        check_ids(torch.tensor([[2, -1]]), rows=3, context_length=3, name="source")
-    assert "\n" not in str(caught.value)

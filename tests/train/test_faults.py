@@ -220,15 +220,6 @@ def test_a_replacement_that_is_killed_is_no_mixture_and_can_be_made_again(
     assert not (plan.directory / places.FRESH).exists()
 
 
-def test_a_text_that_cannot_be_tokenized_replaces_no_run(whole, tmp_path):
-    plan = plan_of(tmp_path, ["too short"])
-    shutil.copytree(whole.directory, plan.directory)
-    before = outcome(plan.directory)
-    with pytest.raises(HeedfulError, match="give more text"):
-        trained(plan, replace)
-    assert outcome(plan.directory) == before
-
-
 def test_lost_lines_of_metrics_are_refused_and_training_goes_on_without_the_file(whole, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(whole.directory, directory)

@@ -166,12 +166,6 @@ def test_a_bert_is_watched_between_its_frame(tmp_path):
     assert np.shape(lines(plan)[-1]["watched"]["induction"]) == (2, 3)
 
 
-def test_a_text_in_which_no_token_comes_again_has_no_induction(tmp_path):
-    plan = plan_of(tmp_path, watch="gren", steps=1)
-    trained(plan)
-    assert lines(plan)[0]["watched"]["induction"] == [[None] * 3] * 2
-
-
 def test_what_cannot_be_watched_is_refused(tmp_path):
     for text, error, words in (
         ("g", ArgumentError, "a text to watch of a single token; expected at least two"),

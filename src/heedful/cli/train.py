@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.idle_settings import refuse_idle
 from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
 from heedful.cli.reading import notices, read_text
 from heedful.cli.suggestion import suggestion
@@ -135,7 +134,7 @@ def train(
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
         preset_name, start = _start(pairs, preset_name)
         recipe = start.changed(changes)
-        refuse_idle(changes, recipe)
+        _refuse_idle(changes, recipe)
         check_shared_out(recipe.train, here.size)
         if not overwrite:
             check_free(out)
@@ -271,9 +270,40 @@ def _continued(
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
-    refuse_idle(changes, recipe)
+    _refuse_idle(changes, recipe)
     check_possible(recipe)
     return plan._replace(recipe=recipe)
+
+
+def _refuse_idle(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
+    """Refuse settings of the text and of training that others leave without effect."""
+    from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
+
+    tokenizer, training = recipe.text.tokenizer, recipe.train
+    learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
+    is_encoding = tokenizer not in (*learned, CharacterTokenizer.kind)
+    muon = (training.optimizer == "muon", "--optimizer muon")
+    needs = {  # whether a setting has an effect, and what it needs
+        "vocabulary": (tokenizer in learned, "--tokenizer bpe or wordpiece"),
+        "compact": (is_encoding, "--tokenizer and a tiktoken encoding"),
+        "matrix_rate": muon,
+        "matrix_decay": muon,
+        "momentum": muon,
+        "fall": (training.decay == "trapezoid", "--decay trapezoid"),
+        "watch_every": (training.watch is not None, "--watch or --watch-file"),
+        "convolution_rate": (
+            bool(getattr(recipe.model, "convolution", 0)),
+            "--convolution, of a GPT",
+        ),
+    }
+    for name, value in (changes.get("text", {}) | changes.get("train", {})).items():
+        has_effect, needed = needs.get(name, (True, ""))
+        if not has_effect:
+            raise ArgumentError(
+                f"{name} = {value!r}, which has no effect here",
+                expected=f"it with {needed}",
+                remedy=f"leave {name} out, or add that",
+            )
 
 
 def _say_end(
