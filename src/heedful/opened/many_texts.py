@@ -23,7 +23,7 @@ from heedful.recording.progress import Tell, within
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-Make = Callable[[], HeadTotals]  # fresh totals, of which there are those of each text
+Make = Callable[[], HeadTotals]  # gives fresh totals
 
 
 class LeftOut(NamedTuple):
