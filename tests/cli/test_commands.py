@@ -11,7 +11,7 @@ import torch
 from typed import misused, refused
 
 from heedful.cli.main import COMMANDS, run
-from heedful.files import load_tensors, read_json, save_tensors, write_checked_json
+from heedful.files import load_tensors, read_checked_json, save_tensors, write_checked_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
 from heedful.models import load_model
@@ -75,7 +75,7 @@ def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
     out = tmp_path / "deep" / "run"
     refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
     refused(said("train", "--out", out, "--resume"), str(out))
-    assert not out.parent.exists()
+    assert not out.exists()
     inside = tmp_path / "run"
     refused(said("train", tmp_path, "--out", inside, *SMALL), "inside the text folder")
     assert not inside.exists()
@@ -285,7 +285,7 @@ def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypat
 
 
 def changed(directory):
-    about = read_json(directory / "config.json")
+    about = read_checked_json(directory / "config.json")
     about["model"]["width"] = 48
     write_checked_json(directory / "config.json", about)
 
