@@ -93,7 +93,7 @@ def _processes(training: Training) -> list[tuple[str, str]]:
     here, batch = training.here, training.settings.batch
     if here.is_alone:
         return []
-    cut, copied = "rows of every weight (FSDP2)", "a copy of the model (DDP)"
+    cut, copied = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
     holds = cut if training.passes.is_cut else copied
     return [("processes", f"{here.size:,}, each with {holds} and its share of {batch:,} sequences")]
 
