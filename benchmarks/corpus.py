@@ -24,8 +24,8 @@ from memory import apart, risen
 
 from heedful.errors import TextError
 from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
-from heedful.train import PRESETS, begin, new_plan, open_training
-from heedful.train.batches import draw
+from heedful.train import PRESETS, NextToken, begin, new_plan, open_training
+from heedful.train.batches import Which
 
 STEPS, BATCH, CONTEXT = 200, 12, 256
 LETTERS = "eeettaaooiinnsshhrrdlucmwfgypbvk"
@@ -96,9 +96,10 @@ def stream(name: str, path: Path) -> Row:
         out = path.with_name(f"{name}.npy")
         _, tokens = prepare(open_source([path]), TokenizerChoice(name), out)
         seconds = time.perf_counter() - start
+        task = NextToken(tokens.train, tokens.validation, CONTEXT)
         start = time.perf_counter()
         for step in range(STEPS):
-            draw(tokens.train, CONTEXT, BATCH, (0, step))
+            task.draw(BATCH, Which((0, step)))
         batches = STEPS / (time.perf_counter() - start)
     return Row("heedful", path.stat().st_size / 1e6, seconds, len(tokens), rise[0], batches)
 

@@ -170,17 +170,13 @@ def test_a_word_is_found_where_it_stands():
         ({"head_dim": 2}, "no weights"),
         ({"dim": -1}, "1 or more"),
         ({"positions": True, "dim": 3}, "even"),
+        ({"text": " "}, "empty text"),
+        ({"variant": "cross", "memory": "\n"}, "empty text"),
     ],
 )
 def test_what_cannot_be_is_refused(options, words):
-    with pytest.raises(ArgumentError, match=words):
-        explain("a b c", **options)
-
-
-def test_texts_without_words_are_refused():
-    for text, memory in (("", "a"), (" ", "a"), ("a", "\n")):
-        with pytest.raises(TextError, match="empty text"):
-            explain(text, "cross", memory=memory)
+    with pytest.raises((ArgumentError, TextError), match=words):
+        explain(**{"text": "a b c", **options})
 
 
 def test_positions_are_those_of_the_formula():

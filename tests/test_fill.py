@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError, TextError
-from heedful.fill import fill, fill_texts
+from heedful.fill import fill, filled
 from heedful.models import Bert, BertConfig
 from heedful.text import WordPieceTokenizer
 
@@ -77,16 +77,10 @@ def test_what_cannot_be_filled(tokenizer):
             call()
 
 
-def test_texts_are_filled_and_no_gap_is_left_unread(tokenizer):
-    model = bert(tokenizer)
+def test_texts_are_filled(tokenizer):
     texts = ["the [MASK] of france", "is [MASK] [MASK]."]
-    inputs = tokenizer.inputs(*texts)
-    gaps, filled = fill_texts(model, tokenizer, texts, inputs, count=2)
-    assert gaps == fill(model, tokenizer, *texts, count=2)
+    gaps = fill(bert(tokenizer), tokenizer, *texts, count=2)
     first, *rest = (gap.guesses[0].word.removeprefix("##") for gap in gaps)
-    assert "".join(filled[0].split()).startswith(f"the{first}")
-    assert "".join(filled[1].split()) == "is" + "".join(rest) + "."
-    cut = tokenizer.inputs(*texts, most=len(inputs.ids) - 4)
-    assert cut.ids.count(tokenizer.special["mask"]) == 2
-    with pytest.raises(TextError, match=r"1 of 3 \[MASK\] in what is cut; .* context of 16"):
-        fill_texts(model, tokenizer, texts, cut)
+    one, other = ("".join(line.split()) for line in filled(tokenizer, texts, gaps))
+    assert one.startswith(f"the{first}")
+    assert other == "is" + "".join(rest) + "."

@@ -98,16 +98,6 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     return " or ".join(near) if near else "one of " + ", ".join(names)
 
 
-def all_of(name: str, known: typing.Iterable[str]) -> str:
-    """All names, those that were probably meant first, for an error.
-
-    >>> all_of("tee", ["milk", "tea", "coffee"])
-    'one of tea, milk, coffee'
-    """
-    names = [str(word) for word in known]
-    return "one of " + ", ".join(dict.fromkeys([*difflib.get_close_matches(name, names), *names]))
-
-
 def part_of(hint: Any) -> type[Configuration] | None:
     """The configuration that is a part of another: `RotaryScaling | None` gives it."""
     return next((kind for kind in allowed_types(hint) if issubclass(kind, Configuration)), None)
@@ -150,7 +140,7 @@ def expected_of(field: dataclasses.Field, value: Any) -> str | None:
     """What a field expects in place of a value of its type; None where the value is allowed."""
     low, high, choices = (field.metadata[name] for name in ("low", "high", "choices"))
     if choices and value is not None and value not in choices:
-        return all_of(str(value), choices)
+        return nearest(str(value), choices)
     if type(value) is int and high is None and value > LARGEST:
         high = LARGEST
     ends = {"at least": low, "at most": high}

@@ -27,16 +27,10 @@ class Gap(NamedTuple):
     guesses: tuple[Guess, ...]
 
 
-class Filled(NamedTuple):
-    """Gaps with words for them, and the texts with the likeliest word in each."""
-
-    gaps: list[Gap]
-    texts: list[str]
-
-
 Framing: TypeAlias = WordPieceTokenizer | FramedTokenizer  # what a BERT's text is read by
 
 
+@torch.inference_mode()
 def fill(
     model: Bert, tokenizer: Framing, text: str, second: str | None = None, *, count: int = 5
 ) -> list[Gap]:
@@ -57,41 +51,8 @@ def fill(
         ArgumentError: a model without the head, a tokenizer without the token, or more tokens than
             the model's context.
     """
-    return _gaps(model, tokenizer, tokenizer.inputs(text, second), count)
-
-
-def fill_texts(
-    model: Bert,
-    tokenizer: Framing,
-    texts: Sequence[str],
-    inputs: tuple[list[int], list[int]],
-    *,
-    count: int = 5,
-) -> Filled:
-    """As `fill`, with the texts filled in, where the model may read their beginnings alone.
-
-    Args:
-        model: one with a masked-word head, in evaluation mode.
-        tokenizer: the model's.
-        texts: one, or two for a pair.
-        inputs: the ids and segments that are read of them, such as `OpenedBert.inputs` makes.
-        count: words for each gap.
-
-    Raises:
-        TextError: no [MASK] in the texts, or one in a part that is not read.
-        ArgumentError: as `fill`.
-    """
-    _check_no_gap_is_cut(model, tokenizer, texts, inputs)
-    gaps = _gaps(model, tokenizer, inputs, count)
-    return Filled(gaps, _filled(tokenizer, texts, gaps))
-
-
-@torch.inference_mode()
-def _gaps(
-    model: Bert, tokenizer: Framing, inputs: tuple[list[int], list[int]], count: int
-) -> list[Gap]:
     mask = _mask(model, tokenizer)
-    ids, segments = inputs
+    ids, segments = tokenizer.inputs(text, second)
     positions = [n for n, token in enumerate(ids) if token == mask]
     if not positions:
         [word] = tokenizer.pieces([mask])
@@ -115,34 +76,17 @@ def _gaps(
     ]
 
 
-def _check_no_gap_is_cut(
-    model: Bert, tokenizer: Framing, texts: Sequence[str], inputs: tuple[list[int], list[int]]
-) -> None:
-    """Refuse a gap in a part of the texts that the model does not read."""
-    mask = tokenizer.special.get("mask", -1)
-    gaps = tokenizer.inputs(*texts)[0].count(mask)
-    lost = gaps - inputs[0].count(mask)
-    if lost:
-        [name] = tokenizer.pieces([mask])
-        most = model.config.context_length
-        raise TextError(
-            f"{lost:,} of {gaps:,} {name} in what is cut",
-            expected=f"each within the model's context of {most:,} tokens",
-            remedy="give the text around it alone",
-        )
-
-
-def _filled(tokenizer: Framing, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
-    """The texts with the likeliest word in each gap."""
+def filled(tokenizer: Framing, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
+    """The texts that `fill` was given, with the likeliest word in each gap."""
     mask = tokenizer.decode([tokenizer.special["mask"]])
     words = iter(gaps)
-    found = []
+    lines = []
     for text in texts:
         line, *rest = text.split(mask)
         for part in rest:
             line = tokenizer.joined(line, next(words).guesses[0].id) + part
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def _mask(model: Bert, tokenizer: Framing) -> int:

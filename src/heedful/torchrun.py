@@ -43,13 +43,6 @@ def started() -> Processes:
     return here
 
 
-def launch() -> str | None:
-    """A name that is the same whenever one torchrun starts this process again; None without it."""
-    if RESTARTS not in os.environ:
-        return None
-    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {os.getppid()}"
-
-
 def has_others() -> bool:
     """Whether torchrun has started more than this process."""
     return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ

@@ -1,6 +1,5 @@
 """The commands as a person types them: what they print, write and refuse."""
 
-import io
 import json
 import os
 import shutil
@@ -12,11 +11,11 @@ import torch
 from typed import misused, refused
 
 from heedful.cli.main import COMMANDS, run
-from heedful.files import load_tensors, read_json, save_tensors, write_checked_json, write_json
+from heedful.files import load_tensors, read_checked_json, save_tensors, write_checked_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
 from heedful.models import load_model
-from heedful.text import CharacterTokenizer, load_tokenizer
+from heedful.text import load_tokenizer
 from heedful.train import read_metrics
 
 TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(200))
@@ -76,7 +75,7 @@ def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
     out = tmp_path / "deep" / "run"
     refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
     refused(said("train", "--out", out, "--resume"), str(out))
-    assert not out.parent.exists()
+    assert not out.exists()
     inside = tmp_path / "run"
     refused(said("train", tmp_path, "--out", inside, *SMALL), "inside the text folder")
     assert not inside.exists()
@@ -94,14 +93,6 @@ def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
     assert (out / "model.safetensors").read_bytes() == before
     assert said("train", text_file, "--out", out, *SMALL, "--overwrite", "--seed", "2")[0] == 0
     assert (out / "model.safetensors").read_bytes() != before
-
-
-def test_standard_input_is_a_text(said, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    status, output, _ = said("train", "-", "--out", tmp_path / "r", *SMALL)
-    assert (status, "standard input" in output) == (0, True)
-    tokenizer = load_tokenizer(tmp_path / "r")
-    assert tokenizer.decode(tokenizer.encode("火")) == "火"
 
 
 def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, said, tmp_path):
@@ -174,17 +165,6 @@ def test_an_empty_prompt_begins_from_nothing(trained, said):
     found = json.loads(said("generate", trained, "", "--probabilities", "2", "--json")[1])
     assert [row["piece"] for row in found] == ["↵"]
     misused(said("generate", trained), "give the prompt")
-
-
-def test_samples_and_seeds(trained, said):
-    arguments = ["generate", trained, "Bottle", "--samples", "3", "--tokens", "20", "--json"]
-    first = json.loads(said(*arguments, "--seed", "4")[1])["samples"]
-    assert first == json.loads(said(*arguments, "--seed", "4")[1])["samples"]
-    assert first != json.loads(said(*arguments, "--seed", "5")[1])["samples"]
-    assert len(set(first)) == 3
-    shown = said(*arguments[:-1], "--seed", "4")[1]
-    assert shown.count("Bottle") >= 3
-    assert all(sample.strip() in shown for sample in first)
 
 
 def test_probabilities_are_the_softmax_of_the_logits(trained, said):
@@ -304,24 +284,18 @@ def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypat
     assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns == first
 
 
-def changed(directory, write):
-    about = read_json(directory / "config.json")
+def changed(directory):
+    about = read_checked_json(directory / "config.json")
     about["model"]["width"] = 48
-    write(directory / "config.json", about)
+    write_checked_json(directory / "config.json", about)
 
 
 BREAKS = {
     "no config": (lambda d: (d / "config.json").unlink(), "config.json"),
-    "config cut": (lambda d: (d / "config.json").write_text("{"), "damaged"),
-    "foreign": (lambda d: (d / "config.json").write_text('{"model_type": "bert"}'), "bert"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "tokenizer.json"),
-    "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
     "weights cut": (lambda d: os.truncate(d / "model.safetensors", 3000), "damaged or truncated"),
-    "weights misfit": (lambda d: changed(d, write_checked_json), "do not fit"),
-    "config changed": (lambda d: changed(d, write_json), "config.json is not what was written"),
-    "another's tokenizer": (lambda d: CharacterTokenizer("abc").save(d), "is not of the run that"),
+    "weights misfit": (changed, "do not fit"),
 }
-STATE = ("state/last.safetensors", "state/tokens.npy", "state/recipe.json")
 
 
 @pytest.mark.parametrize("case", BREAKS)
@@ -330,26 +304,6 @@ def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
     directory = shutil.copytree(trained, tmp_path / "copy")
     change(directory)
     refused(said("generate", directory, "Bottle"), words)
-
-
-@pytest.mark.parametrize("name", STATE)
-def test_a_damaged_state_is_one_clear_line(name, trained, said, tmp_path):
-    directory = shutil.copytree(trained, tmp_path / "copy")
-    os.truncate(directory / name, 60)
-    refused(said("train", "--out", directory, "--resume", "--steps", "20"), name)
-
-
-def test_wrong_texts_are_one_clear_line(said, tmp_path):
-    def train(name, content):
-        path = tmp_path / name
-        path.write_bytes(content)
-        return said("train", path, "--out", tmp_path / f"run-{name}", *SMALL)
-
-    refused(train("empty.txt", b""), "empty")
-    refused(train("binary.bin", bytes(range(256)) * 40), "binary")
-    refused(train("latin1.txt", b"caf\xe9 " * 999), "position 3", "UTF-8")
-    refused(train("short.txt", b"too short"), "context")
-    refused(said("train", tmp_path / "none.txt", "--out", tmp_path / "r", *SMALL), "none.txt")
 
 
 @pytest.mark.parametrize(
@@ -370,22 +324,17 @@ def test_wrong_settings_are_one_clear_line(options, word, said, text_file, tmp_p
 # What is typed, and the word that the line names
 WRONG_USAGE = {
     "fly": "fly",
-    "--fly": "--fly",
     "train": "--out",
-    "train --out": "--out",
     "demo --out=": "an empty name",
     "generate": "RUN",
-    "generate a b c": "(c)",
     "generate a --tokens many": "--tokens",
     "generate a b --checkpoint lst": "best",
-    "fill a b --count 0": "--count",
     "embed --keep-given": "--analogy",
     "train --out a --window 0": "--window",
     "train --out a --dropout 2": "0.9",
     "train --out a --learning-rate nan": "--learning-rate",
     f"train --out a --window {10**400}": "9223372036854775807",
     f"generate a b --seed {10**30}": "--seed",
-    f"generate a b --samples {10**9}": "--samples",
     "generate a b --temperature inf": "--temperature",
     f"translate a b --beams {10**9}": "10000",
     "tokenize": "--file",

@@ -113,18 +113,6 @@ def test_positions_that_begin_after_that_of_padding(said, tmp_path):
     assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
 
 
-@pytest.mark.parametrize("bert", ["ours"], indirect=True)
-def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
-    directory = bert[0]
-    status, output, error = said("fill", directory, "the [MASK] sat." + LONG, "--cut", "--json")
-    assert status == 0
-    assert len(json.loads(output)["masks"]) == 1
-    assert error.startswith("the text is cut: 32 of its ")
-    status, _, error = said("fill", directory, f"the [MASK] sat. {LONG} a [MASK]", "--cut")
-    assert (status, "1 of 2 [MASK]" in error) == (1, True)
-    refused(said("fill", directory, "the [MASK] sat." + LONG), "--cut")
-
-
 def test_of_a_gpt_the_first_tokens_are_read(night, said, tmp_path):
     text = "night or day " * 9
     for command in (["explain", text, "--model", night], ["plot", night, text, "--out", tmp_path]):

@@ -9,10 +9,8 @@ from rich.cells import cell_len
 from safetensors.torch import save_file
 from typed import misused, refused
 
-from heedful.cli.places import SUFFIXES
 from heedful.models import GPT, BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.models.directory import write_description
-from heedful.pictures.saving import FORMATS
 
 CONFIGS = {
     "gpt": GPTConfig(vocabulary=1000, width=24, heads=4, layers=3, kv_heads=2),
@@ -116,7 +114,3 @@ def test_what_cannot_be_is_one_clear_line(said, run, tmp_path):
         misused(said(folder, option), option, "--out")
     (folder / "config.json").write_text("{}")
     refused(said(folder), "config.json")
-
-
-def test_the_suffixes_are_those_that_can_be_saved():
-    assert tuple(f".{suffix}" for suffix in SUFFIXES) == FORMATS

@@ -123,6 +123,8 @@ def infinite(numbers):
         (["a", "--variant", "multihead", "--heads", "3"], "divides"),
         (["a", "--head", "1"], "head 0"),
         (["a", "--variant", "cross", "--memory", " "], "empty"),
+        (["a", "--variant", "cross"], "second text"),
+        (["a", "--memory", "b"], "second text"),
         (["a", "--model", "/nowhere"], "/nowhere"),
     ],
 )
@@ -132,7 +134,7 @@ def test_what_cannot_be_is_one_clear_line(said, arguments, word):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--variant cross", "--memory b", "--layer 1", "--model run --variant causal", "--target b",
+    ["--layer 1", "--model run --variant causal", "--target b",
      "--second b", "--variant none", "--heads 0", "--html a.html --json",
      "--html a.html --query a", "--html a.html --pictures here"],
 )  # fmt: skip

@@ -125,17 +125,3 @@ def test_a_run_that_is_to_outlive_its_terminal_does(text, said, tmp_path, monkey
         assert said("train", text, "--out", tmp_path / "r", *SMALL, "--steps", "9")[0] == 0
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_what_is_replaced_and_what_is_gone_is_said(kept, text, said, tmp_path):
-    out = tmp_path / "run"
-    assert said("train", text, "--out", out, *SMALL, "--steps", "2")[0] == 0
-    text.write_text(TEXT.replace("wall", "gate"))
-    status, output, _ = said("train", "--out", out, "--resume", "--steps", "4")
-    assert status == 0
-    assert f"{text} is no longer what was tokenized" in output
-    text.unlink()
-    assert f"{text} is no longer" in said("train", "--out", out, "--resume")[1]
-    text.write_text(TEXT)
-    assert said("train", text, "--out", out, *SMALL, "--steps", "2", "--overwrite")[0] == 0
-    assert f"{text} is no longer" not in said("train", "--out", out, "--resume")[1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from llama_tokenizers import of_bytes
 from safetensors.torch import load_file, save_file
-from typed import misused, refused
+from typed import refused
 
 import heedful
 
@@ -146,20 +146,6 @@ def test_other_commands_verify_too(mpnet, said, tmp_path):
         if command == "heads":
             assert "proof: proved; layout: verified" in output
     assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
-
-
-def test_verify_is_for_a_model_and_a_text(mpnet, said, tmp_path):
-    path = tmp_path / "r.safetensors"
-    assert said("record", mpnet, "the cat", "--out", path)[0] == 0
-    for given in (
-        ["heads", path],
-        ["plot", path],
-        ["look", path],
-        ["plot", mpnet, "--only", "positions"],
-        ["heads", mpnet, "--texts", tmp_path],
-        ["look", mpnet, "a", "--generate"],
-    ):
-        misused(said(*given, "--verify"), "--verify")
 
 
 def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):

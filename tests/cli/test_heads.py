@@ -52,10 +52,7 @@ def test_what_is_wrong_is_one_line(night, said, tmp_path):
     for arguments, words in [
         (["record", night, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
         (["heads", night / "config.json"], "is no recording"),
-        (["heads", night.parent / "text.txt"], "heedful record"),
-        (["heads", night / "model.safetensors"], "is no recording"),
         (["heads", tmp_path / "nothing", TEXT], "nothing"),
-        (["heads", tmp_path / "nothing.safetensors"], "no file"),
         (["heads", "nothing.safetensors", "--json"], "written by recording.save"),
         (["record", night, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
         (["record", night, TEXT, "--out", tmp_path / "x", "--heads", "1,1"], "each once"),
@@ -157,20 +154,6 @@ def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_pat
     assert [line.split()[1] for line in lines[:6]] == ["0", "0", "1", "1", "2", "2"]
     assert json.loads(said("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
     refused(said("heads", path, "--sequence", "3"), "sequence 3")
-
-
-@pytest.mark.parametrize("width", [50, 120])
-def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width, night, said, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    for options in ([], ["--sort", "duplicate"], ["--evidence"]):
-        table, _, below = said("heads", night, TEXT, *options)[1].partition("\n\n")
-        lines = table.splitlines()
-        assert len(lines) == 1 + 6 + 2 * ("--evidence" not in options)
-        assert max(map(len, lines)) <= width
-        if options[1:]:
-            assert "dupl" in lines[0].split()
-        if not options:
-            assert ("without " in below) == (width == 50)
 
 
 def test_the_evidence_of_each_kind(said, tmp_path):

@@ -38,16 +38,6 @@ def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
     assert notes == [[WORDS, WARNING], ["proof: unproved; layout: told"], guess]
 
 
-def test_notes_that_are_longer_than_the_picture_are_broken(recording):
-    recording._captures[1].layout = Layout("guessed", "a long reason " * 30)
-    figure = recording.plot(title="a")
-    figure.draw_without_rendering()
-    [note] = (text for text in figure.texts if text.get_text().startswith("warning"))
-    box, page = note.get_window_extent(), figure.bbox
-    assert page.x0 <= box.x0 < box.x1 <= page.x1
-    assert page.y0 <= box.y0 < box.y1 <= page.y1
-
-
 @pytest.mark.parametrize("rest", [[], ["--segments", "a=0:3"]], ids=["heads", "segments"])
 def test_a_table_in_a_terminal(rest, path, said):
     status, output, _ = said("heads", path, *rest)

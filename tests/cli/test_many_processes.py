@@ -57,9 +57,7 @@ def test_wrong_usage_is_recorded_for_torchrun_by_one(wrong, process, said, tmp_p
     assert message.startswith(("NoSuchOption", "BadParameter", "UsageError"))
 
 
-@pytest.mark.parametrize(
-    ("cut", "processes", "words"), [(False, 2, "6 of a batch's 12"), (True, 5, "2 or 3 of a batch")]
-)
+@pytest.mark.parametrize(("cut", "processes", "words"), [(False, 2, "DDP"), (True, 5, "FSDP2")])
 def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_path):
     plan = started(tmp_path, batch=12, shard=cut)
     prepared = prepare_run(plan)
@@ -80,14 +78,10 @@ def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
         new_plan(tmp_path / "run", (), wide)
 
 
-def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch, tmp_path):
+def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert suggestion("plot", "my run") == "heedful plot 'my run'"
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/heedful"), "demo"])
-    assert suggestion("plot", "my run") == ".venv/bin/heedful plot 'my run'"
-    monkeypatch.setattr(sys, "argv", ["/elsewhere/heedful/__main__.py", "demo"])
     words = shlex.split(suggestion("plot", "my run"))
     assert words == [sys.executable, "-m", "heedful", "plot", "my run"]
     version = subprocess.run([*words[:3], "--version"], capture_output=True, text=True, check=True)

@@ -57,23 +57,6 @@ def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, s
         )
 
 
-def test_contexts_are_as_long_as_they_are_asked_for(night, folder, said):
-    about = ["heads", night, "--texts", folder, "--json", "--context-length"]
-    long, short = (json.loads(said(*about, length)[1]) for length in (CONTEXT, 8))
-    assert short["tokens"] == long["tokens"]
-    assert short["contexts"] > long["contexts"]
-    refused(said(*about, 33), "contexts of 33 tokens", "at most 32")
-
-
-def test_one_text_that_fits_has_the_numbers_of_its_own_list(night, folder, said):
-    path = folder / "one.txt"
-    alone = json.loads(said("heads", night, "--file", path, "--json")[1])
-    among = json.loads(said("heads", night, "--texts", path, "--json")[1])
-    assert among["heads"] == [
-        {name: value for name, value in row.items() if name != "sequence"} for row in alone
-    ]
-
-
 def test_the_table_says_what_it_rests_on(night, folder, said):
     more = ["--texts", folder, "--include", "*.txt", "--texts", folder / "two.md"]
     status, output, _ = said("heads", night, *more, "--sort", "self", "--count", "2")

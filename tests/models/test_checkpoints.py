@@ -196,17 +196,6 @@ def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     assert compared == len(gradient)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_stays_unless_another_is_asked_for(dtype, tmp_path):
-    theirs = gpt2().to(dtype)
-    theirs.save_pretrained(tmp_path)
-    ours = load_model(tmp_path)
-    assert {parameter.dtype for parameter in ours.parameters()} == {dtype}
-    ids = torch.randint(VOCABULARY, (2, 5))
-    assert ours(ids).logits.dtype == dtype
-    same_everywhere(load_model(tmp_path, dtype=torch.float32), theirs.float(), ids)
-
-
 def test_types_of_tensors_and_entries_that_ours_have(spoiled, saved):
     """Of mixed types the wider; what looks like a checksum of ours is not compared."""
     name = "transformer.wpe.weight"

@@ -5,18 +5,15 @@ import torch
 
 from heedful.errors import ArgumentError
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.models.checks import check_ids, check_keep
+from heedful.models.checks import check_keep
 
 
 def ids(tokens, rows=2):
     return torch.zeros(rows, tokens, dtype=torch.long)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
-def test_a_cache_and_new_tokens_beyond_the_context(positions):
-    model = GPT(
-        GPTConfig(vocabulary=7, context_length=9, width=8, heads=2, positions=positions)
-    ).eval()
+def test_a_cache_and_new_tokens_beyond_the_context():
+    model = GPT(GPTConfig(vocabulary=7, context_length=9, width=8, heads=2)).eval()
     cache = model.new_cache(2, capacity=20)
     model(ids(6), cache=cache)
     with pytest.raises(ArgumentError, match=r"a text of 10 tokens; expected at most .* 9"):
@@ -40,12 +37,3 @@ def test_a_keep_covers_the_cache_too():
     assert "cache" not in str(plain.value)
     with pytest.raises(ArgumentError, match=r"booleans \(2, 8\).* cache holds earlier ones"):
         check_keep(keep, ids(5), start=3)
-
-
-def test_ids_are_named_by_what_they_are_of():
-    check_ids(ids(0), rows=1, context_length=0)  # nothing is no mistake
-    with pytest.raises(ArgumentError, match=r"source ids \(3,\).* batch of one"):
-        check_ids(torch.arange(3), rows=3, context_length=3, name="source")
-    with pytest.raises(ArgumentError, match="source ids from -1 to 2; expected 0 to 2") as caught:
-        check_ids(torch.tensor([[2, -1]]), rows=3, context_length=3, name="source")
-    assert "\n" not in str(caught.value)

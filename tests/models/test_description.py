@@ -16,7 +16,6 @@ from heedful.models import (
     describe,
     describe_files,
 )
-from heedful.rotary_scaling import RotaryScaling
 
 B, N, M = 3, 5, 7
 SMALL = {"vocabulary": 23, "width": 12, "heads": 3, "layers": 2, "context_length": 11}
@@ -143,15 +142,6 @@ def test_a_shared_table_counts_once_and_is_said():
     tied, untied = describe(MODELS["gpt"]()), describe(MODELS["post"]())
     assert (tied.parts[-1].parameters, tied.parts[-1].note) == (0, "shares the token table")
     assert (untied.parts[-1].parameters, untied.parts[-1].note) == (12 * 23 + 23, "")
-
-
-def test_settings_have_their_meaning():
-    told = describe(MODELS["gpt"]())
-    assert told.settings[0] == ("vocabulary", 23, "Rows of the token table; the tokenizer's size.")
-    assert all(setting.meaning for setting in told.settings)
-    scaled = GPT(GPTConfig(**SMALL, rotary_scaling=RotaryScaling(kind="linear", factor=4.0)))
-    values = {setting.name: setting.value for setting in describe(scaled).settings}
-    assert (values["rotary_scaling.kind"], values["rotary_scaling.factor"]) == ("linear", 4.0)
 
 
 def test_files_of_another_architecture(tmp_path):

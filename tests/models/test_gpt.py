@@ -161,7 +161,6 @@ def test_loss_is_the_mean_over_tokens():
         ({"heads": 5}, "divides the width"),
         ({"kv_heads": 2}, "key heads"),
         ({"positions": "sinusodial"}, "sinusoidal"),
-        ({"dropout": 1.5}, "at most 0.9"),
         ({"layers": 2.5}, "of type int"),
         ({"width": 9}, "even width"),
         ({"rotary_base": float("inf")}, "a finite number of at least 1.0"),

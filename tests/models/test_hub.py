@@ -1,7 +1,6 @@
 """Models by a hub name: from the cache with no network, or one line that says where it looked."""
 
 import fnmatch
-from types import SimpleNamespace
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -110,36 +109,21 @@ OTHERS = {"README.md", "model.fp16.safetensors", "tf_model.h5", "onnx/model.safe
 PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
 
 
-def test_only_what_is_read_is_fetched(cache, tmp_path, monkeypatch):
-    hub = Hub(tmp_path / "fetched", FILES | OTHERS | PICKLED)
+@pytest.mark.parametrize(
+    ("files", "allowed", "read"),
+    [
+        (FILES | OTHERS | PICKLED, True, FILES),
+        ({"config.json"} | OTHERS | PICKLED, False, {"config.json"}),
+        ({"config.json"} | OTHERS | PICKLED, True, {"config.json"} | PICKLED),
+    ],
+)
+def test_only_what_is_read_is_fetched(files, allowed, read, cache, tmp_path, monkeypatch):
+    hub = Hub(tmp_path / "fetched", files)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    model_directory(NAME, revision="v1", allow_pickle=True)
-    assert hub.fetched() == FILES
-    assert hub.calls == [(NAME, "v1")]
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-def test_pickled_weights_are_fetched_only_where_they_are_allowed(
-    allowed, cache, tmp_path, monkeypatch
-):
-    hub = Hub(tmp_path / "fetched", {"config.json", *PICKLED, *OTHERS})
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    model_directory(NAME, allow_pickle=allowed)
-    assert hub.fetched() == {"config.json", *(PICKLED if allowed else ())}
-
-
-def test_a_name_that_the_hub_does_not_have(cache, monkeypatch):
-    answer = SimpleNamespace(headers={}, request=None)
-
-    def refuse(*arguments, **options):
-        raise huggingface_hub.errors.RepositoryNotFoundError("404\nmore", response=answer)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(RunError, match=r"no directory 'gpt9' here, and the hub has no such model"):
-        model_directory("gpt9")
+    model_directory(NAME, revision="v1", allow_pickle=allowed)
+    assert hub.fetched() == read
+    assert set(hub.calls) == {(NAME, "v1")}
 
 
 def test_a_file_is_no_model(tmp_path):

@@ -162,6 +162,8 @@ SCALED = RotaryScaling(kind="llama3", factor=8.0, original_context=16, high_freq
         ("Qwen3", {}),
         ("Qwen3", {"activation": "swiglu", "window": 9, "head_width": 10, "kv_heads": 1}),
         ("Qwen3", {"bias": True, "attention_bias": True, "feed_bias": False}),
+        ("Llama", {"qk_norm": False, "bias": True, "attention_bias": True, "norm_epsilon": 0.1,
+                   "dropout": 0.3, "tied": False, "rotary_base": 500.0}),
         ("Llama", {"qk_norm": False, "activation": "swiglu", "rotary_scaling": SCALED}),
         ("Llama", {"qk_norm": False, "activation": "geglu", "feed_bias": True, "tied": False,
                    "rotary_scaling": RotaryScaling(kind="linear", factor=2.0)}),

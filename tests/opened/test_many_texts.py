@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_models import CONTEXT, LETTERS, WORDS, opened
 
-from heedful.errors import ArgumentError, RunError, TextError
+from heedful.errors import ArgumentError, RunError
 from heedful.opened import OpenedBert, OpenedGPT, OpenedTransformers, many_texts, over_texts
 from heedful.processes import Processes
 from heedful.recording import HeadTotals
@@ -195,12 +195,6 @@ def test_a_file_that_is_named_twice_is_read_once(gpt, folder):
     assert twice.found.heads() == once.found.heads()
 
 
-def test_its_own_share_is_told(gpt, folder, in_small_parts):
-    told = []
-    over_texts(gpt, [folder], HeadTotals, progress=told.append)
-    assert 0 < told[0] < told[-1] == max(told) == 1.0
-
-
 # What goes wrong
 
 
@@ -269,19 +263,3 @@ def test_an_error_that_nobody_expects_names_its_text(gpt, folder, monkeypatch):
     monkeypatch.setattr(OpenedGPT, "recorded", recorded)
     with pytest.raises(RunError, match=r"a.txt: unexpected RuntimeError: allocate memory: too"):
         over_texts(gpt, [folder], HeadTotals)
-
-
-@pytest.mark.parametrize(
-    ("names", "options", "error", "words"),
-    [
-        (["none"], {}, TextError, "none"),
-        (["."], {"include": "*.md"}, TextError, "no text"),
-        (["-"], {}, TextError, "standard input"),
-        (["."], {"context_length": 14}, ArgumentError, "contexts of 14 tokens; .* at most 13"),
-        (["."], {"context_length": 0}, ArgumentError, "1 or more"),
-    ],
-)
-def test_what_cannot_begin(gpt, folder, names, options, error, words, monkeypatch):
-    monkeypatch.chdir(folder)
-    with pytest.raises(error, match=words):
-        over_texts(gpt, names, HeadTotals, **options)

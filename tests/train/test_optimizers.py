@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from small_runs import recipe
 from torch import nn
 
-from heedful.layers import GatedFeedForward
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.train import TrainSettings, muon
 from heedful.train.adamw import AdamW
@@ -158,11 +157,6 @@ def test_matrices_are_those_of_the_blocks(model, expected):
     for old, new in zip(before.parameters(), model.parameters(), strict=True):
         assert new.isfinite().all()
         assert not torch.equal(old, new)
-
-
-def test_gates_are_two_matrices():
-    blocks = nn.ModuleList([GatedFeedForward(6, 10)])
-    assert list(matrices_of(blocks).values()) == [(10, 10), (6,)]
 
 
 def test_each_group_has_its_rate_and_its_decay():

@@ -1,7 +1,6 @@
 """Training on pairs: batches and losses, learning, and going on bit for bit."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -146,16 +145,12 @@ def test_wrong_pairs_leave_no_run(tmp_path):
         return new_plan(tmp_path / "run", [str(path)], recipe().changed(changes))
 
     for content, words, changes in [
-        ("a\tb\nno tab\n", "line 2 of", {}),
         ("a\tb\n" + "a" * 20 + "\tb\n", "line 2 has 21 tokens", {}),
         ("a\tb\n", "no pair to train on", {"text": {"validation": 0.5}}),
     ]:
         with pytest.raises(TextError, match=words):
             begin(plan_of(content, **changes))
         assert not (tmp_path / "run").exists()
-    with pytest.raises(ArgumentError, match="one TSV file"):
-        new_plan(tmp_path / "run", [str(Path(__file__).parent)], recipe())
-    with pytest.raises(ArgumentError, match="one TSV file"):
-        new_plan(tmp_path / "run", [str(tmp_path / "pairs.tsv")] * 2, recipe())
-    with pytest.raises(TextError, match=r"none\.tsv"):
-        new_plan(tmp_path / "run", [str(tmp_path / "none.tsv")], recipe())
+    for names in ([tmp_path], [tmp_path / "pairs.tsv"] * 2):
+        with pytest.raises(ArgumentError, match="one TSV file"):
+            new_plan(tmp_path / "run", [*map(str, names)], recipe())

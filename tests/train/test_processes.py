@@ -5,7 +5,6 @@ Real processes, which train together, are in `tests/slow/test_processes.py`.
 
 import signal
 from itertools import chain
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -297,18 +296,6 @@ def test_an_error_of_its_own_is_reported_where_it_happened(three):
     assert three[2]._reported(error, 7) is error
     for other in three[:2]:
         assert isinstance(other._reported(RuntimeError(CLOSED), 7), EndedElsewhereError)
-
-
-def test_where_the_store_is_gone_its_address_is_named(three, monkeypatch):
-    def gone(*_):
-        raise RuntimeError("Broken pipe")
-
-    monkeypatch.setenv("MASTER_ADDR", "node1")
-    monkeypatch.setenv("MASTER_PORT", "29400")
-    three[0].__dict__["store"] = SimpleNamespace(set=gone, add=gone, check=gone)
-    assert "no answer from node1:29400" in str(three[0]._reported(RuntimeError(CLOSED), 7))
-    error = ValueError("its own")
-    assert three[0]._reported(error, 7) is error
 
 
 @pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])

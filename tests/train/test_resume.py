@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from small_runs import outcome, started, trained
 
-from heedful.errors import RunError
-from heedful.files import read_checked_json, write_json
 from heedful.models import load_model
 from heedful.train import (
     PRESETS,
@@ -161,18 +159,6 @@ def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_run_can_be_made_longer(tmp_path):
-    plan = started(tmp_path, decay="constant")
-    trained(plan)
-    longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 30}}))
-    events = trained(longer, resume=True)
-    assert [event.step for event in events if isinstance(event, Step)] == list(range(25, 31))
-    steps = [
-        line["step"] for line in read_metrics(plan.directory / "metrics.jsonl") if "loss" in line
-    ]
-    assert steps == list(range(1, 31))
-
-
 def test_best_and_last_are_the_weights_that_they_say(tmp_path):
     plan = started(tmp_path, learning_rate=0.05, decay="constant")  # it gets worse again
     prepared = prepare_run(plan)
@@ -188,19 +174,6 @@ def test_best_and_last_are_the_weights_that_they_say(tmp_path):
         training.model.load_state_dict(model.state_dict())
         assert training.evaluate(prepared.tokens.validation) == expected
     assert min(checks)[1] == training.progress.best_step
-
-
-def test_files_of_another_version_are_refused_in_a_line(tmp_path):
-    plan = started(tmp_path, steps=4)
-    trained(plan)
-    path = plan.directory / "state/recipe.json"
-    about = read_checked_json(path)
-    for change in ({"momentum": None}, {"momentum": 0.9, "clip_logits": 0.0}):
-        settings = {**about["train"], **change}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        write_json(path, {**about, "train": settings})
-        with pytest.raises(RunError, match=r"another version of heedful.* --overwrite"):
-            read_plan(plan.directory)
 
 
 def test_a_validation_that_is_cut_off_the_metrics_is_told_as_lost(tmp_path):

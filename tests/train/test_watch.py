@@ -1,7 +1,5 @@
 """Watching heads: scores by definition, training unchanged, also where it is cut and goes on."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -24,7 +22,7 @@ from heedful.train import (
 from heedful.train.events import Watched
 from heedful.train.place import owning
 from heedful.train.run import events
-from heedful.train.watch import moments, recordings_of, scores_over_steps
+from heedful.train.watch import recordings_of, scores_over_steps
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(90))
 SEEN = "green wall, green wall"
@@ -168,12 +166,6 @@ def test_a_bert_is_watched_between_its_frame(tmp_path):
     assert np.shape(lines(plan)[-1]["watched"]["induction"]) == (2, 3)
 
 
-def test_a_text_in_which_no_token_comes_again_has_no_induction(tmp_path):
-    plan = plan_of(tmp_path, watch="gren", steps=1)
-    trained(plan)
-    assert lines(plan)[0]["watched"]["induction"] == [[None] * 3] * 2
-
-
 def test_what_cannot_be_watched_is_refused(tmp_path):
     for text, error, words in (
         ("g", ArgumentError, "a text to watch of a single token; expected at least two"),
@@ -183,15 +175,3 @@ def test_what_cannot_be_watched_is_refused(tmp_path):
         with pytest.raises(error, match=words):
             begin(plan)
         assert not plan.directory.exists()  # so that it can be begun with another text
-    pairs = PRESETS["dates"].changed({"train": {"watch": "the 3rd of May"}})
-    with pytest.raises(ArgumentError, match="for an encoder–decoder; expected a GPT or a BERT"):
-        new_plan(tmp_path / "pairs", (), pairs)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7, 800, 600_000])
-def test_moments_are_dense_at_first(steps):
-    found = moments(steps)
-    assert (found[0], found[-1]) == (0, steps)
-    assert len(found) <= 24
-    gaps = [after - before for before, after in pairwise(found)][:-1]
-    assert gaps == sorted(gaps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,7 @@ from heedful.cli.reading import cut_option, file_option, notices, read_text, sec
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:  # what brings torch is imported when the work begins
-    from torch import Tensor
-
     from heedful.explain import Explanation
-    from heedful.text import Tokenizer
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
 MODEL_OPTIONS = ("layer", "second", "target")
@@ -160,10 +156,6 @@ def _check_usage(
         return
     names = (*MODEL_OPTIONS, "revision")
     refuse("is for --model.", cut=cut, **{name: of_model.get(name) for name in names})
-    if given.get("variant") == "cross" and "memory" not in given:
-        raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
-    if given.get("variant") != "cross" and "memory" in given:
-        raise click.UsageError("--memory is the second text of --variant cross.")
 
 
 def _write_page(
@@ -211,24 +203,7 @@ def _of_model(
             f"{directory} holds a {type(opened.model).__name__}",
             expected="a GPT, a BERT or an encoder–decoder of ours",
         )
-    found = explain_gpt(opened.model, ids, pieces=opened.pieces, **where)
-    return replace(found, notes=(*found.notes, *_of_encoding(opened.tokenizer, ids)))
-
-
-def _of_encoding(tokenizer: Tokenizer, ids: Tensor) -> list[str]:
-    """What the ids are, where those of the encoding are others; `heedful tokenize` shows these."""
-    from heedful.text import TiktokenTokenizer
-
-    if not isinstance(tokenizer, TiktokenTokenizer) or not ids.numel():
-        return []
-    row = int(ids[0, -1])
-    if tokenizer.original_id(row) == row:
-        return []
-    [piece] = tokenizer.pieces([row])
-    return [
-        f"Ids are rows of this model's table, which has those of {tokenizer.name} that its text "
-        f"used: {piece} is {tokenizer.original_id(row)} there, and row {row} here."
-    ]
+    return explain_gpt(opened.model, ids, pieces=opened.pieces, **where)
 
 
 def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) -> None:

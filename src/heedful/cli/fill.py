@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from heedful.cli.options import check_model, json_option, opening_options
-from heedful.cli.reading import cut_option, file_option, notices, read_text, second_option
+from heedful.cli.reading import file_option, read_text, second_option
 
 EXAMPLE = """\b
 Examples:
@@ -24,7 +24,6 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @second_option
-@cut_option
 @click.option(
     "--count", type=click.IntRange(1), default=5, show_default=True, help="Words for each [MASK]."
 )
@@ -35,7 +34,6 @@ def fill(
     text: str | None,
     file: Path | None,
     second: str | None,
-    cut: bool,
     count: int,
     as_json: bool,
     opening: dict[str, Any],
@@ -46,21 +44,20 @@ def fill(
     """
     text = read_text(text, file)
     check_model(model, opening)
-    from heedful.fill import fill_texts
-    from heedful.opened import CutWarning, OpenedBert, open_as
+    from heedful.fill import fill as fill_gaps
+    from heedful.fill import filled
+    from heedful.opened import OpenedBert, open_as
     from heedful.views.terminal import console, table
 
     opened = open_as(OpenedBert, model, **opening)
-    with notices(CutWarning):
-        inputs = opened.inputs(text, second, cut=cut)
-    texts = [text] if second is None else [text, second]
-    gaps, filled = fill_texts(opened.model, opened.tokenizer, texts, inputs, count=count)
+    gaps = fill_gaps(opened.model, opened.tokenizer, text, second, count=count)
+    lines = filled(opened.tokenizer, [text] if second is None else [text, second], gaps)
     if as_json:
         masks = [
             {"position": gap.position, "words": [guess._asdict() for guess in gap.guesses]}
             for gap in gaps
         ]
-        about = {"text": text, "second": second, "masks": masks, "filled": filled}
+        about = {"text": text, "second": second, "masks": masks, "filled": lines}
         click.echo(json.dumps(about, ensure_ascii=False))
         return
     rows = [
@@ -70,5 +67,5 @@ def fill(
     ]
     console().print(table(["mask", "word", "probability"], rows, numbers=[0, 2]))
     click.echo()
-    for line in filled:
+    for line in lines:
         click.echo(line)

@@ -134,12 +134,12 @@ def look(
     else:
         if image is not None:
             refuse("does not go with --image.", segments=segments)
-        words = text_beside(image, text, file, second)
+        words = text_beside(image, text, file)
         opened = _opened(source[0], opening)
         options = {**chosen, "cut": cut, "verify": verify}
         marks: Any = None
         if image is not None:
-            recording = recorded(opened, words, image=image, **options)
+            recording = recorded(opened, words, second, image, **options)
         else:
             recording, marks = recorded_with_segments(
                 opened, words or "", second, segments, **options

@@ -75,18 +75,9 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
     return text
 
 
-def text_beside(
-    image: Path | None, text: str | None, file: Path | None, second: str | None
-) -> str | None:
-    """The text that a model reads; beside an image there may be none.
-
-    Raises:
-        UsageError: no text and no image, two of one, or a second text beside an image.
-    """
-    if image is None:
-        return read_text(text, file)
-    refuse("does not go with --image.", second=second)
-    return None if text is None and file is None else read_text(text, file)
+def text_beside(image: Path | None, text: str | None, file: Path | None) -> str | None:
+    """The text that a model reads; beside an image there may be none."""
+    return None if image is not None and text is file is None else read_text(text, file)
 
 
 def is_recording(path: Path) -> bool:
@@ -133,7 +124,7 @@ def recorded(
             f"--image for a model of the kind {type(opened.model).__name__}",
             expected="a model with an image processor (preprocessor_config.json)",
         )
-    reads: Any = (text, second) if image is None else (text,)
+    reads: Any = (text, second)
     if image is not None:
         options["image"] = image
     with share_done("recording") as tell, notices(CutWarning, PictureWarning):

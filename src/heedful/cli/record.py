@@ -93,7 +93,7 @@ def record(
     an --image may have a TEXT beside it; one that writes of images writes it. `heedful heads` lists
     the heads of the file, and `heedful.load` opens it in Python.
     """
-    words = text_beside(image, text, file, second)
+    words = text_beside(image, text, file)
     check_folder(out)
     check_replaceable(out, "recording")
     check_model(model, opening)

@@ -37,28 +37,20 @@ def segments_of(ctx: click.Context, option: click.Parameter, value: str | None) 
     if value is None:
         return None
     parts = [RANGE.fullmatch(part.strip()) for part in value.split(",")]
-    ranges: dict[str, list[range | slice]] = {}
-    for part in parts if all(parts) else ():
-        name, first, colon, last = part.groups()  # type: ignore[union-attr]
+    if not all(parts) and not re.search(r"\w=\d", value):
+        return Given(value, {})
+    ranges: dict[str, Any] = {}
+    for part in parts:
+        name, first, colon, last = part.groups() if part else ("", "", "", "")
         start = int(first or 0)
-        run = range(start, int(last) if colon and last else start + 1)
-        ranges.setdefault(name, []).append(slice(start, None) if colon and not last else run)
-        if not (first or colon):
-            raise click.BadParameter(f"{value!r}: {name} has no tokens.", ctx, option)
-    if not all(parts) and re.search(r"\w=\d", value):
-        example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
-        raise click.BadParameter(f"{value!r} is no list such as {example}.", ctx, option)
-    tokens = {name: _together(of) for name, of in ranges.items()}
-    return Given(None if tokens else value, tokens)
-
-
-def _together(parts: list[range | slice]) -> list[int] | slice:
-    """Several ranges of one name as one segment; one that goes on to the end stands alone."""
-    if isinstance(parts[0], slice) and len(parts) == 1:
-        return parts[0]
-    if not all(isinstance(part, range) for part in parts):
-        raise click.UsageError("A segment of several ranges needs the end of each.")
-    return [token for part in parts for token in part]  # type: ignore[union-attr]
+        run = [*range(start, int(last) if last else start + 1)]
+        tokens = slice(start, None) if colon and not last else run
+        joins = isinstance(tokens, list) and isinstance(ranges.get(name, []), list)
+        if not (first or colon) or (name in ranges and not joins):
+            example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
+            raise click.BadParameter(f"{value!r} is no list such as {example}.", ctx, option)
+        ranges[name] = ranges[name] + tokens if name in ranges else tokens
+    return Given(None, ranges)
 
 
 segments_option = click.option(

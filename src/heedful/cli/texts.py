@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +14,6 @@ from heedful.errors import RunError
 if TYPE_CHECKING:
     from heedful.opened import Opened, OverTexts
     from heedful.processes import Processes
-    from heedful.recording import HeadTotals
 
 TOLD = 10  # texts that are left out are named one by one up to so many; --json names all
 
@@ -55,14 +52,12 @@ class Chosen(NamedTuple):
         with notices(LeftOutWarning):
             text_files(self.texts, self.include or "*")
 
-    def over(self, opened: Opened, here: Processes) -> OverTexts[HeadTotals]:
+    def over(self, opened: Opened, here: Processes) -> OverTexts:
         """The heads over all texts, of which each process reads its share; losses are told."""
         from heedful.opened import over_texts
         from heedful.recording import HeadTotals
         from heedful.views.progress import share_done
 
-        if not here.is_alone:  # torchrun ends the others so: as they unwind, the bar goes
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with share_done("recording", here.is_first) as tell, notices():  # losses are told below
             together = over_texts(
                 opened, self.texts, HeadTotals, include=self.include or "*",
@@ -73,7 +68,7 @@ class Chosen(NamedTuple):
         return together
 
 
-def _tell_of_losses(together: OverTexts[HeadTotals]) -> None:
+def _tell_of_losses(together: OverTexts) -> None:
     for name, reason in sorted(together.found.missed.items()):
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)
     for one in together.left_out[:TOLD]:
@@ -82,7 +77,7 @@ def _tell_of_losses(together: OverTexts[HeadTotals]) -> None:
         click.echo(f"left out: {len(together.left_out) - TOLD:,} more; --json has all", err=True)
 
 
-def about(together: OverTexts[HeadTotals]) -> str:
+def about(together: OverTexts) -> str:
     """What the numbers rest on, in a line beneath the table.
 
     Raises:
@@ -102,7 +97,7 @@ def about(together: OverTexts[HeadTotals]) -> str:
     )
 
 
-def as_json(together: OverTexts[HeadTotals], heads: list[dict[str, Any]]) -> str:
+def as_json(together: OverTexts, heads: list[dict[str, Any]]) -> str:
     """All that is known, for programs."""
     return json.dumps(
         {

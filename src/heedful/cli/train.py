@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.idle_settings import OF_GPT, refuse_foreign, refuse_idle
 from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
 from heedful.cli.reading import notices, read_text
 from heedful.cli.suggestion import suggestion
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 KEPT = ("optimizer", "initial")  # settings of training that a run keeps when it goes on
 DATES = "dates"  # the embedded pairs, and the preset for them
+OF_GPT = set(QUICK.model.to_dict())
 
 
 def _names(on_pairs: bool) -> str:
@@ -106,23 +106,14 @@ def train(
     if watch_file is not None:
         refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
     from heedful.text.sources import LeftOutWarning
-    from heedful.torchrun import launch, started
-    from heedful.train.place import is_of_launch, owning
-    from heedful.train.plan import (
-        check_free,
-        check_shared_out,
-        has_plan,
-        is_text_newer,
-        new_plan,
-        read_plan,
-    )
+    from heedful.torchrun import started
+    from heedful.train.place import owning
+    from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
 
     here = started()
     if not here.is_first:
         return join(here)
     with here.announcing():
-        if here.restarts and is_of_launch(out, launch()):
-            resume, overwrite = True, False  # torchrun gives the same command again
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
@@ -132,11 +123,6 @@ def train(
             with terminal.saved_if_unheard(out), owning(out):
                 plan = _continued(read_plan(out), changes, files, named, pairs)
                 check_shared_out(plan.recipe.train, here.size)
-                if is_text_newer(plan):
-                    click.echo(
-                        f"{plan.title} is no longer what was tokenized: the run goes on with the "
-                        "text as it was; --overwrite trains on that of now."
-                    )
                 return run("prepare_run", plan, here, resume)
         if resume and not files and not out.exists():
             raise RunError(
@@ -147,16 +133,14 @@ def train(
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
         preset_name, start = _start(pairs, preset_name)
-        refuse_foreign(changes, start)
         recipe = start.changed(changes)
-        refuse_idle(changes, recipe)
+        _refuse_idle(changes, recipe)
         check_shared_out(recipe.train, here.size)
         if not overwrite:
             check_free(out)
         about: dict[str, Any] = {"preset": preset_name, "processes": here.size}
         with notices(LeftOutWarning):
             plan = new_plan(out, files, recipe, include=include or "*", **about)
-        plan = plan._replace(launch=launch())
         with terminal.saved_if_unheard(out), owning(out):
             return run("replace" if overwrite else "begin", plan, here)
 
@@ -261,7 +245,6 @@ def _continued(
     """The plan of a run that goes on: its training may change, its text and model may not."""
     from heedful.train.plan import absolute, check_possible
 
-    refuse_foreign(changes, plan.recipe)
     different = [
         f"{name} = {value!r}"
         for name, value in named.items()
@@ -287,9 +270,40 @@ def _continued(
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
-    refuse_idle(changes, recipe)
+    _refuse_idle(changes, recipe)
     check_possible(recipe)
     return plan._replace(recipe=recipe)
+
+
+def _refuse_idle(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
+    """Refuse settings of the text and of training that others leave without effect."""
+    from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
+
+    tokenizer, training = recipe.text.tokenizer, recipe.train
+    learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
+    is_encoding = tokenizer not in (*learned, CharacterTokenizer.kind)
+    muon = (training.optimizer == "muon", "--optimizer muon")
+    needs = {  # whether a setting has an effect, and what it needs
+        "vocabulary": (tokenizer in learned, "--tokenizer bpe or wordpiece"),
+        "compact": (is_encoding, "--tokenizer and a tiktoken encoding"),
+        "matrix_rate": muon,
+        "matrix_decay": muon,
+        "momentum": muon,
+        "fall": (training.decay == "trapezoid", "--decay trapezoid"),
+        "watch_every": (training.watch is not None, "--watch or --watch-file"),
+        "convolution_rate": (
+            bool(getattr(recipe.model, "convolution", 0)),
+            "--convolution, of a GPT",
+        ),
+    }
+    for name, value in (changes.get("text", {}) | changes.get("train", {})).items():
+        has_effect, needed = needs.get(name, (True, ""))
+        if not has_effect:
+            raise ArgumentError(
+                f"{name} = {value!r}, which has no effect here",
+                expected=f"it with {needed}",
+                remedy=f"leave {name} out, or add that",
+            )
 
 
 def _say_end(

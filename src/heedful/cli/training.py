@@ -89,17 +89,13 @@ def _name(kind: torch.dtype) -> str:
 
 
 def _processes(training: Training) -> list[tuple[str, str]]:
-    """What each of several processes reads, and what it holds of the model."""
+    """What each of several processes holds of the model, and what they share."""
     here, batch = training.here, training.settings.batch
     if here.is_alone:
-        whole = "one, which has all of the model: --shard cuts it where torchrun starts more"
-        return [("processes", whole)] if training.settings.shard else []
-    least, most = batch // here.size, -(-batch // here.size)
-    each = f"{least:,}" if least == most else f"{least:,} or {most:,}"
-    cut, copied = "a part of every weight (FSDP2)", "a copy of the model (DDP)"
+        return []
+    cut, copied = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
     holds = cut if training.passes.is_cut else copied
-    reads = f"{each} of a batch's {batch:,} sequences"
-    return [("processes", f"{here.size:,}, each with {reads} and {holds}")]
+    return [("processes", f"{here.size:,}, each with {holds} and its share of {batch:,} sequences")]
 
 
 def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
@@ -252,7 +248,7 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     if not losses.steps:
         return None
     make_directory(path.parent)
-    return save(loss_curve(*losses, note=_smoothing(directory)), path)
+    return save(loss_curve(*losses), path)
 
 
 def losses_of(metrics: list[dict[str, Any]]) -> Losses:
@@ -267,14 +263,6 @@ def losses_of(metrics: list[dict[str, Any]]) -> Losses:
         [line["step"] for line in checks],
         [line["validation_loss"] for line in checks],
     )
-
-
-def _smoothing(directory: Path) -> str | None:
-    """What makes the training loss higher than the other, where its labels are smoothed."""
-    from heedful.train import has_plan, read_plan
-
-    share = read_plan(directory).recipe.train.label_smoothing if has_plan(directory) else 0.0
-    return f"in training, labels are smoothed by {share:g}" if share else None
 
 
 @contextmanager

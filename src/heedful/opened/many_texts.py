@@ -11,34 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple
 
 import torch
 
 from heedful.errors import HeedfulError, RunError, TextError
 from heedful.opened.protocol import Opened, Pass
 from heedful.processes import Processes
-from heedful.recording import Recording
+from heedful.recording import HeadTotals
 from heedful.recording.progress import Tell, within
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-
-class Mergeable(Protocol):
-    """What takes recordings in, and what another one has taken in; `HeadTotals` is one.
-
-    Its numbers are to be the same however recordings were shared out and in whatever order they
-    came: add up exactly (`heedful.ops.exact_sums`), count, or take the largest.
-    """
-
-    def add(self, recording: Recording, number: tuple[int, ...], name: str, progress: Tell) -> None:
-        """Take in a recording, whose number and name are its own among all."""
-
-    def merge(self, other: Self) -> None:
-        """Take in what another one has, of other recordings."""
-
-
-M = TypeVar("M", bound=Mergeable)
+Make = Callable[[], HeadTotals]  # gives fresh totals
 
 
 class LeftOut(NamedTuple):
@@ -60,7 +45,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclass
-class OverTexts(Generic[M]):
+class OverTexts:
     """What was found over many texts.
 
     found: what was gathered. texts: how many were read, at least their first part. contexts,
@@ -68,13 +53,13 @@ class OverTexts(Generic[M]):
     not in the numbers, in the order of the texts.
     """
 
-    found: M
+    found: HeadTotals
     texts: int = 0
     contexts: int = 0
     tokens: int = 0
     left_out: list[LeftOut] = field(default_factory=list)
 
-    def merge(self, other: OverTexts[M]) -> None:
+    def merge(self, other: OverTexts) -> None:
         """Take in what was found over other texts, or other parts of them."""
         self.found.merge(other.found)
         self.texts += other.texts
@@ -86,14 +71,14 @@ class OverTexts(Generic[M]):
 def over_texts(
     opened: Opened,
     names: Sequence[str | Path],
-    make: Callable[[], M],
+    make: Make,
     *,
     include: str = "*",
     context_length: int | None = None,
     processes: Processes | None = None,
     timeout: float = 86_400.0,
     progress: Tell = lambda share: None,
-) -> OverTexts[M]:
+) -> OverTexts:
     """Record every text, and gather what is asked over all of them, each process its share.
 
     A text that cannot be read is left out, and named in `left_out`; of a long one the part that
@@ -102,7 +87,7 @@ def over_texts(
     Args:
         opened: the model with its tokenizer.
         names: files and folders; each file is read once.
-        make: a fresh one of what gathers, such as `HeadTotals`.
+        make: fresh totals, `HeadTotals`.
         include: which files of a folder, such as `*.txt`; see `heedful.text.open_source`.
         context_length: the most tokens of a context; default as many as the model reads.
         processes: those that share the work, as `heedful.torchrun.started` knows them; default
@@ -188,10 +173,10 @@ def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
 def _over_piece(
     piece: _Piece,
     opened: Opened,
-    make: Callable[[], M],
+    make: Make,
     context_length: int | None,
     progress: Tell,
-) -> OverTexts[M]:
+) -> OverTexts:
     """What one piece gives: all of it, or nothing and why."""
     found = OverTexts(make(), texts=int(piece.part == 1))
     try:

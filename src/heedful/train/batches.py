@@ -8,8 +8,6 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from heedful.processes import Processes
 
@@ -70,27 +68,6 @@ def starts(
     )
 
 
-def draw(
-    tokens: np.ndarray,
-    context_length: int,
-    batch: int,
-    which: Which,
-    rows: slice = ALL,
-) -> tuple[Tensor, Tensor]:
-    """A batch of windows of the ids (T,), and the same one token later: (B, N) each, or some rows.
-
-    >>> inputs, targets = draw(np.arange(100), context_length=3, batch=2, which=Which((1, 0)))
-    >>> bool((targets == inputs + 1).all())
-    True
-    """
-    firsts = starts(
-        which, batch, len(tokens) - 1, context_length, np.random.default_rng(which.key)
-    )[rows]
-    places = firsts[:, None] + np.arange(context_length + 1)
-    windows = np.asarray(tokens)[places].astype(np.int64)
-    return torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
-
-
 def parts(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
     """All tokens in order, in rows (B, length) that do not overlap; the last may be shorter."""
     end = len(tokens) // length * length
@@ -98,15 +75,6 @@ def parts(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
         yield tokens[start : min(end, start + batch * length)].reshape(-1, length)
     if end < len(tokens):
         yield tokens[None, end:]
-
-
-def every_window(
-    tokens: np.ndarray, context_length: int, batch: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """All windows in order; every token but the first is a target exactly once."""
-    sides = (parts(side, context_length, batch) for side in (tokens[:-1], tokens[1:]))
-    for inputs, targets in zip(*sides, strict=True):
-        yield torch.from_numpy(inputs.astype(np.int64)), torch.from_numpy(targets.astype(np.int64))
 
 
 def in_turns(batches: Iterator[T], here: Processes) -> Iterator[tuple[T, bool]]:

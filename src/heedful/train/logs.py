@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from heedful.configuration import all_of
+from heedful.configuration import nearest
 from heedful.errors import ArgumentError
 from heedful.files import make_directory
 from heedful.train.paths import LOGS, WATCHED
@@ -147,7 +147,7 @@ def services_of(log: str | None) -> list[str]:
     names = [name.strip() for name in log.split(",")] if log and log.strip() else []
     for name in names:
         if name not in SERVICES:
-            raise ArgumentError(f"log = {name!r}", expected=all_of(name, SERVICES))
+            raise ArgumentError(f"log = {name!r}", expected=nearest(name, SERVICES))
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:  # a folder of that name is no package
             raise ArgumentError(

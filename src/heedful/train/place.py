@@ -18,7 +18,7 @@ from heedful.files import alone, check_no_links, saving
 from heedful.files.whole import UNFINISHED
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.paths import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
-from heedful.train.plan import has_plan, read_plan
+from heedful.train.plan import has_plan
 
 FRESH = "state/fresh"
 PREPARED = (RECIPE, TOKENS, "tokenizer.json", "config.json")  # what training begins from
@@ -57,11 +57,6 @@ def _check_ours(directory: Path) -> None:
             expected="a directory without files of such names",
             remedy="choose another --out",
         )
-
-
-def is_of_launch(directory: Path, launch: str | None) -> bool:
-    """Whether the run that is there was begun by this launch of torchrun."""
-    return launch is not None and has_plan(directory) and read_plan(directory).launch == launch
 
 
 def take_place(directory: Path) -> None:

@@ -6,28 +6,26 @@ It knows no torch, so that what does not fit is told at once.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.configuration import Configuration
-from heedful.errors import ArgumentError, HeedfulError, RunError
+from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import (
     BPETokenizer,
-    FileSource,
     TokenizerChoice,
     WordPieceTokenizer,
     dates,
     open_source,
 )
-from heedful.text.sources import STANDARD_INPUT, LeftOutWarning
+from heedful.text.sources import STANDARD_INPUT
 from heedful.train.logs import services_of
 from heedful.train.memory import check_memory
-from heedful.train.paths import RECIPE, TOKENS
+from heedful.train.paths import RECIPE
 from heedful.train.settings import (
     CONFIGURATIONS,
     Recipe,
@@ -35,15 +33,14 @@ from heedful.train.settings import (
     TrainSettings,
 )
 
-WRITTEN = ("sources", "include", "title", "preset", "launch")
+WRITTEN = ("sources", "include", "title", "preset")
 
 
 class Plan(NamedTuple):
     """What a run was asked to do; the first thing that its directory holds.
 
     `preset` is where its settings started, `title` what its text is called. Without `sources` the
-    text is the embedded one: the Python language reference, or for pairs the dates. `launch` is
-    what torchrun's processes call it, so that they know their own run when they are started again.
+    text is the embedded one: the Python language reference, or for pairs the dates.
     """
 
     directory: Path
@@ -52,7 +49,6 @@ class Plan(NamedTuple):
     title: str
     preset: str
     recipe: Recipe
-    launch: str | None = None
 
     def write(self, run: str | None = None) -> None:
         """Write it into the directory, which is made, with what the run's files call the run.
@@ -244,16 +240,3 @@ def _is_below(path: Path, folder: Path) -> bool:
 def absolute(name: str) -> str:
     """A path that still holds when the run is continued from another folder."""
     return name if name == STANDARD_INPUT else str(Path(name).absolute())
-
-
-def is_text_newer(plan: Plan) -> bool:
-    """Whether a file of a run's text was written, or taken away, since the run has its tokens."""
-    tokens = plan.directory / TOKENS
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LeftOutWarning)  # reported when the run was planned
-            source = open_source(plan.sources, plan.include)
-        paths = source.paths if isinstance(source, FileSource) and not source.once else ()
-        return any(Path(path).stat().st_mtime > tokens.stat().st_mtime for path in paths)
-    except (HeedfulError, OSError):
-        return tokens.exists()

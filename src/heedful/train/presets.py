@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from heedful.configuration import all_of
+from heedful.configuration import nearest
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import Recipe, TextSettings, TrainSettings
@@ -209,5 +209,5 @@ PRESETS = {
 def preset(name: str) -> Recipe:
     """The recipe of a name; an `ArgumentError` names all, the nearest first, where it is none."""
     if name not in PRESETS:
-        raise ArgumentError(f"preset {name!r}", expected=all_of(name, PRESETS))
+        raise ArgumentError(f"preset {name!r}", expected=nearest(name, PRESETS))
     return PRESETS[name]

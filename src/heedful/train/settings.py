@@ -183,7 +183,7 @@ class Recipe(NamedTuple):
                     raise ArgumentError(
                         f"unknown setting {name!r} in [{section}]",
                         expected=nearest(name, known),
-                        cause="a typo, or a setting of another section",
+                        cause="a typo, or a setting of another section or kind of model",
                     )
         return Recipe(
             self.text.changed(changes.get("text", {})),

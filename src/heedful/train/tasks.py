@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert, loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, Which, draw, every_window, parts, shuffled, starts
+from heedful.train.batches import ALL, Which, parts, shuffled, starts
 
 # Of BERT (Devlin et al. 2018), whose share of gaps these are
 ASKED = 0.15  # the share of a text's tokens that are asked for
@@ -81,12 +81,16 @@ class NextToken(Task):
         self.train, self.validation, self.context_length = train, validation, context_length
 
     def draw(self, batch: int, which: Which, rows: slice = ALL) -> Windows:
-        """Windows of the text."""
-        return Windows(*draw(self.train, self.context_length, batch, which, rows))
+        """Windows of the text, (B, N), or some of their rows."""
+        N, random = self.context_length, np.random.default_rng(which.key)
+        firsts = starts(which, batch, len(self.train) - 1, N, random)[rows]
+        return _windows(np.asarray(self.train)[firsts[:, None] + np.arange(N + 1)])
 
     def every(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Windows that do not overlap, so the first tokens of each have little to go by."""
-        return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
+        sides = (parts(side, self.context_length, batch) for side in (data[:-1], data[1:]))
+        for inputs, targets in zip(*sides, strict=True):
+            yield _windows(np.column_stack([inputs, targets[:, -1]]))
 
     def targets(self, batch: Windows) -> int:
         """All of a window's tokens."""
@@ -95,6 +99,12 @@ class NextToken(Task):
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
         """Of each token after those before it."""
         return loss(model(batch.inputs).logits, batch.targets, smoothing)
+
+
+def _windows(ids: np.ndarray) -> Windows:
+    """All of each row (B, N + 1) but its last token, and all but its first."""
+    rows = torch.from_numpy(ids.astype(np.int64))
+    return Windows(rows[:, :-1], rows[:, 1:])
 
 
 class Gaps(NamedTuple):

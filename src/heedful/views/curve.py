@@ -34,7 +34,6 @@ def loss_curve(
     validation_losses: Sequence[float],
     *,
     title: str | None = None,
-    note: str | None = None,
 ) -> Figure:
     """Training and validation loss by step; a loss that is not a number leaves a gap.
 
@@ -47,7 +46,6 @@ def loss_curve(
         validation_steps: the steps at which the validation loss was taken; may be empty.
         validation_losses: in nats per token.
         title: over all.
-        note: a line in the corner, below the one that says what is drawn.
 
     Raises:
         ArgumentError: steps and losses that differ in number, or none at all.
@@ -63,7 +61,8 @@ def loss_curve(
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
     shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
-    _notes(ax, shown if averaged(len(steps)) > 1 else None, note)
+    if averaged(len(steps)) > 1:
+        _note(ax, shown)
     train = _training(ax, *train)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
@@ -116,12 +115,10 @@ def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
     return steps, trend
 
 
-def _notes(ax: Axes, *lines: str | None) -> None:
-    """Quiet lines in the upper right corner."""
-    text = "\n".join(line for line in lines if line)
-    quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET, "linespacing": 1.5}
-    if text:
-        ax.text(0.99, 0.98, text, transform=ax.transAxes, ha="right", va="top", **quiet)
+def _note(ax: Axes, line: str) -> None:
+    """A quiet line in the upper right corner."""
+    quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET}
+    ax.text(0.99, 0.98, line, transform=ax.transAxes, ha="right", va="top", **quiet)
 
 
 def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
