@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError
-from heedful.pictures.tables import vectors
+from heedful.pictures.plots import vectors
 
 TOKENS = ["Your", "·journey", "$", "né"]
 

@@ -56,19 +56,16 @@ def loss_curve(
     >>> figure.axes[0].get_ylabel()
     'loss (nats per token)'
     """
-    train = _points(steps, train_losses, "training")
-    validation = _points(validation_steps, validation_losses, "validation")
-    if not (len(train[0]) or len(validation[0])):
+    _check(steps, train_losses, "training")
+    _check(validation_steps, validation_losses, "validation")
+    if not (len(steps) or len(validation_steps)):
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
     shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
     _notes(ax, shown if averaged(len(steps)) > 1 else None, note)
-    train = _training(ax, *train)
-    dots = "o" if len(validation[0]) <= CROWD else ""
-    ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    ends = _ends(train, validation, _best(ax, *validation))
-    style.name_ends(ax, ends, APART)
+    losses = Losses(steps, train_losses, validation_steps, validation_losses)
+    style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
     return style.finished(figure, title)
@@ -93,14 +90,24 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def _points(
-    steps: Sequence[int], losses: Sequence[float], name: str
-) -> tuple[np.ndarray, np.ndarray]:
+def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
+    """Draws both curves and marks the best; each one's last loss, its name and its colour."""
+    train = _training(ax, *_points(losses.steps, losses.training))
+    validation = _points(losses.validated, losses.validation)
+    dots = "o" if len(validation[0]) <= CROWD else ""
+    ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
+    return _ends(train, validation, _best(ax, *validation))
+
+
+def _check(steps: Sequence[int], losses: Sequence[float], name: str) -> None:
     if len(steps) != len(losses):
         raise ArgumentError(
             f"{len(steps)} {name} steps and {len(losses)} {name} losses",
             expected="as many steps as losses",
         )
+
+
+def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     values = np.asarray(losses, float)
     return np.asarray(steps, float), np.where(np.isfinite(values), values, np.nan)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
-from heedful.views.curve import TRAINING, VALIDATION, Losses, running_mean
+from heedful.views.curve import Losses, draw_losses
 
 PANELS = {
     "induction": "induction",
@@ -123,7 +123,8 @@ def forming_picture(forming: Forming, losses: Losses, *, title: str | None = Non
     above, *panels = figure.subplots(
         len(names) + 1, sharex=True, height_ratios=[1.8, *[1.0] * len(names)], squeeze=False
     )[:, 0]
-    _losses(above, losses)
+    style.name_ends(above, draw_losses(above, losses), APART)
+    above.set_ylabel("loss (nats per token)")
     for name, ax in zip(names, panels, strict=True):
         _panel(ax, name, forming)
     _steps(panels[-1], forming.steps, max([forming.steps[-1], *losses.steps, *losses.validated]))
@@ -150,22 +151,6 @@ def _say_rise(ax: Axes, first: int, last: int) -> None:
         ha="right" if left else "left", va="top", fontsize=8, linespacing=1.4,
         color=COLOURS["induction"],
     )  # fmt: skip
-
-
-def _losses(ax: Axes, losses: Losses) -> None:
-    training = running_mean(np.asarray(losses.training, float))
-    ends = []
-    for steps, values, name, colour in (
-        (losses.steps, training, "training", TRAINING),
-        (losses.validated, np.asarray(losses.validation, float), "validation", VALIDATION),
-    ):
-        if not len(steps):
-            continue
-        marker = "o" if name == "validation" and len(steps) < 30 else ""
-        ax.plot(steps, values, color=colour, linewidth=1.6, marker=marker, markersize=3.5)
-        ends.append((values[-1], f"{name} {values[-1]:.3f}", colour))
-    _names(ax, ends)
-    ax.set_ylabel("loss (nats per token)")
 
 
 def _panel(ax: Axes, name: str, forming: Forming) -> None:

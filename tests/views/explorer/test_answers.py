@@ -138,7 +138,6 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
 def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
     monkeypatch.setattr(tiles, "CELLS", 100)
     monkeypatch.setattr(tiles, "SIDE", 16)
-    monkeypatch.setattr("heedful.views.explorer.pyramid.SIDE", 16)
     [call] = recordings["long"]
     ask = asking(recordings["long"])
     head, found = ask("tile", place="1,5,0,0", reduce="max")

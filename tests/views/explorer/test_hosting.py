@@ -8,7 +8,7 @@ import urllib.request
 
 SERVE = """
 import sys, time
-from heedful.views.explorer import answers, hosting
+from heedful.views.explorer import answers, server
 from heedful.views.explorer.background import Job
 from heedful.views.explorer.texts import Texts
 
@@ -23,7 +23,7 @@ def about(of):
     return b""
 
 answers.Answers.about = about
-hosting.serve(Texts({}), lambda address: print(address, flush=True))
+server.serve(Texts({}), lambda address: print(address, flush=True))
 """
 
 

@@ -24,7 +24,7 @@ def told(recording):
     texts = Texts({"a": recording})
     answers = Answers(texts)
     asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in QUESTIONS.items()]
-    contents = Contents(texts, 40_000, 15, lambda share: None)
+    contents = Contents(texts, 40_000, 16, lambda share: None)
     inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
     return [contents.deflated({}), *inputs, *asked]
 

@@ -16,10 +16,8 @@ from heedful.ops.causes import Causes
 from heedful.ops.masks import Causal
 from heedful.recording import Call
 from heedful.recording.certificate import Check
-from heedful.views.explorer import pyramid as of_pyramid
 from heedful.views.explorer import tiles
-from heedful.views.explorer.pyramid import Pyramid
-from heedful.views.explorer.tiles import Place
+from heedful.views.explorer.tiles import Place, Pyramid
 
 
 def call_of(of):
@@ -41,10 +39,8 @@ def pooled(map_, allowed, cell, reduce):
 def small_tiles():
     """Tiles of 4 × 4 pixels, pyramids from cells of 2 × 2 on: a map of 13 tokens has them all."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tiles, of_pyramid):
-            patch.setattr(module, "SIDE", 4)
-        patch.setattr(of_pyramid, "FINEST", 1)
-        patch.setattr(of_pyramid, "BAND", 1)
+        for name, size in (("SIDE", 4), ("FINEST", 1), ("BAND", 1)):
+            patch.setattr(tiles, name, size)
         yield
 
 
@@ -124,7 +120,7 @@ def test_a_pyramid_built_in_pieces_is_the_map_pooled_at_every_level(made, reduce
 
 
 def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
-    monkeypatch.setattr(of_pyramid, "FINEST", 0)
+    monkeypatch.setattr(tiles, "FINEST", 0)
     query = torch.tensor([[[1000.0], [1000.0]]])
     key = torch.tensor([[[1.0], [-1.0]]])
     whole = Pyramid(call_of(Causes(query, key, 1.0, Causal())), 0, "max")

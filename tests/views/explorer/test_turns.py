@@ -6,9 +6,7 @@ import pytest
 from raised import RAISED
 
 from heedful.errors import RunError
-from heedful.views.explorer import turns as of_turns
-from heedful.views.explorer.background import FaultError
-from heedful.views.explorer.turns import RefusedError, Turns
+from heedful.views.explorer.background import FaultError, RefusedError, Turns
 
 
 @pytest.fixture
@@ -56,20 +54,6 @@ def test_a_question_that_nobody_waits_for_is_not_begun(turns):
     held.go.set()
     answers[0].result(5)
     assert order == [3, 1, 0]
-
-
-def test_of_too_many_the_one_that_waited_longest_is_refused(turns, monkeypatch):
-    monkeypatch.setattr(of_turns, "MOST", 3)
-    asked = turns()
-    held = Held(asked)
-    answers = [asked.ask(lambda i=i: i) for i in range(3)]
-    assert answers[1].cancel()  # which makes room
-    answers += [asked.ask(lambda i=i: i) for i in range(3, 6)]
-    held.go.set()
-    for refused in (answers[0], answers[2]):
-        with pytest.raises(RefusedError, match="more than 3 questions at once; ask again"):
-            refused.result(5)
-    assert [answer.result(5) for answer in answers[3:]] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("error", [*RAISED, RunError("wrong")], ids=repr)

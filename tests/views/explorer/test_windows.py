@@ -7,7 +7,7 @@ from every_kind import sharp
 
 import heedful
 from heedful.views.explorer.texts import Texts
-from heedful.views.notebook.opening import opened_on
+from heedful.views.notebook.answering import opened_on
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from every_kind import MADE, of_gpt, padded
 import heedful
 from heedful.errors import ArgumentError
 from heedful.recording import notebook
-from heedful.views.notebook import frame, looking, shows
-from heedful.views.notebook.opening import opened_on
+from heedful.views.notebook import looking, shows
+from heedful.views.notebook.answering import opened_on
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -64,8 +64,8 @@ def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, hos
 
 def test_a_frame_is_small_shut_in_and_begins_with_words():
     [call] = MADE["causal"]().sequences[0][1:2]
-    found = frame.frame(call)
-    assert len(found) < frame.LIMIT * 1.1e6
+    found = shows.frame(call)
+    assert len(found) < shows.LIMIT * 1.1e6
     line, page = re.fullmatch(
         r'<div style="[^"]*">(.*?)</div><iframe sandbox="allow-scripts allow-downloads" .*? '
         r'srcdoc="(.*)"></iframe>', found, re.S,

@@ -7,8 +7,8 @@ import pytest
 from walks import walk
 
 from heedful.explain import VARIANTS, document_004
+from heedful.views.walk.offline import as_typed
 from heedful.views.walk.page_data import as_bytes
-from heedful.views.walk.typed import as_typed
 
 CELLS = """walk.stages.flatMap((stage) => {
   const [row, column] = [stage.rows.at(-1), stage.columns.at(1) ?? 0];

@@ -9,7 +9,7 @@ from heedful.explain import VARIANTS, explain, vector
 from heedful.explain.variants import hash32, mix32
 from heedful.text.examples import SENTENCE
 from heedful.text.words import words
-from heedful.views.walk.typed import MOST, as_typed
+from heedful.views.walk.offline import MOST, as_typed
 
 SENTENCES = (
     SENTENCE,

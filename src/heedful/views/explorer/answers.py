@@ -23,11 +23,10 @@ from heedful.views.explorer import images, tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.overview import Overview
-from heedful.views.explorer.pyramid import Pyramid
 from heedful.views.explorer.region import Strongest, Sums
 from heedful.views.explorer.shares import SharesOf
 from heedful.views.explorer.texts import Texts
-from heedful.views.explorer.tiles import Place
+from heedful.views.explorer.tiles import Place, Pyramid
 from heedful.views.explorer.wire import packed
 
 WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once where their sums are not known

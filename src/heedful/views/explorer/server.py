@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import socket
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import FaultError
+from heedful.views.explorer.background import FaultError, RefusedError, Turns, nothing
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import Guard
-from heedful.views.explorer.page_files import PAGE, served
-from heedful.views.explorer.texts import short
-from heedful.views.explorer.turns import RefusedError, Turns, nothing
+from heedful.views.explorer.one_file import PAGE, served
+from heedful.views.explorer.texts import Texts, short
 
 # Of errors; 400 of all others
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
 NO_GENERATION = "no text grows here: start it with --generate"
 MOST = 2_000_000  # bytes of a text
+HOST = "127.0.0.1"
+LAST = 2  # seconds that an answer on its way has, when the server ends
 LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
 
 
@@ -176,3 +180,53 @@ def _json(body: str) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):  # the latter of lists in lists without end
         return None
+
+
+def serve(
+    texts: Texts,
+    ready: Callable[[str], None],
+    *,
+    port: int = 0,
+    model: Any = None,
+    generation: Generation | None = None,
+) -> None:
+    """Answer browsers; `ready` is told the address, which can be opened.
+
+    Args:
+        texts: what is looked at.
+        ready: called with the address.
+        port: 0 is a free one.
+        model: an opened model, which records what is typed into the page.
+        generation: a text that grows while the page looks at it.
+
+    Raises:
+        RunError: a port that is taken.
+    """
+    with _listening(port) as listening:
+        taken = listening.getsockname()[1]
+        explorer = Explorer(Answers(texts), taken, model, generation)
+        settings = uvicorn.Config(
+            explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
+        )  # fmt: skip
+        try:
+            ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
+            uvicorn.Server(settings).run(sockets=[listening])
+        finally:
+            explorer.turns.end()
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket at a port of this machine alone."""
+    # told to be TCP: else asyncio lets small answers wait for one another, 40 ms each
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise RunError(
+            f"port {port} ({error.strerror})", remedy="leave --port out, and a free one is taken"
+        ) from error
+    return listening

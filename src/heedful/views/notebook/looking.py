@@ -8,8 +8,7 @@ from typing import Any
 from heedful.errors import ArgumentError
 from heedful.opened import Opened, open_model
 from heedful.recording import Call, Recording, Sequence, load
-from heedful.views.notebook.answering import Shown
-from heedful.views.notebook.opening import opened_on
+from heedful.views.notebook.answering import Shown, opened_on
 from heedful.views.notebook.shows import bundle, has_widgets
 
 EXPECTED = (

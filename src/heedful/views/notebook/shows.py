@@ -5,18 +5,23 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from heedful.errors import HeedfulError
 from heedful.recording import Call
-from heedful.views.notebook.answering import Shown
+from heedful.views.explorer import one_file
+from heedful.views.notebook.answering import Shown, opened_on
 
 HTML = "text/html"
 # Guesses, as no notebook says its name to its kernel: VS Code starts kernels with variables of its
 # own process, and Colab's kernels have brought its package
 VS_CODE = ("VSCODE_PID", "VSCODE_CWD")
 COLAB = "google.colab"
+LIMIT = 2.0  # MB of a frame: a notebook is saved with all of its cells, and is read whole
+STYLE = "width:100%;height:640px;border:1px solid #8886;border-radius:6px;resize:vertical"
 QUICK = 1 << 30  # weights of which a frame is made without being asked for: in some seconds
 
 
@@ -40,8 +45,6 @@ def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
             from heedful.views.notebook.widget import Page
 
             return Page(shown, **chosen).bundle()
-        from heedful.views.notebook.frame import frame
-
         return {HTML: frame(shown, **chosen)}
     except HeedfulError as error:
         return _table(shown, str(error))
@@ -72,3 +75,27 @@ def has_widgets() -> bool:
 def fetches_widgets() -> bool:
     """Whether the notebook may fetch the widgets' front end from elsewhere; a guess, see above."""
     return COLAB in sys.modules or any(name in os.environ for name in VS_CODE)
+
+
+def frame(shown: Shown, **chosen: Any) -> str:
+    """The page as HTML for a cell; scripts in it reach nothing of what is around it.
+
+    Args:
+        shown: a recording, a text of one, or a call.
+        chosen: `layers` and `heads`, as `Texts` takes them.
+
+    Raises:
+        RunError: more calls than there is room for.
+    """
+    texts, view = opened_on(shown, **chosen)
+    words = repr(shown).strip("<>")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        _, said = one_file.write(path, texts, words, limit=LIMIT, view=view)
+        page = path.read_text("utf-8")
+    # the line is what is left where a site shows a notebook without its frames
+    return (
+        f'<div style="font-size:13px">{escape(words)}. {escape(said)}</div>'
+        f'<iframe sandbox="allow-scripts allow-downloads" style="{STYLE}" '
+        f'title="{escape(words)}" srcdoc="{escape(page)}"></iframe>'
+    )

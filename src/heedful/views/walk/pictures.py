@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
-from heedful.pictures import drawings, plots, tables
+from heedful.pictures import drawings, plots
 from heedful.pictures.labels import label
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
@@ -141,7 +141,7 @@ ARRIVES = ("embeddings", "positions", "input", "memory")
 
 
 def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str) -> Picture:
-    figure = tables.vectors(
+    figure = plots.vectors(
         [_of_head(found, stage) for stage in stages],
         [found.labels(stage.rows) for stage in stages],
         titles=[f"{stage.name}, {stage.shape[-2]} × {stage.shape[-1]}" for stage in stages],
