@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import ArgumentError
-from heedful.views.forming import Forming, Losses, forming_picture, forming_table, sparkline
+from heedful.views.curve import Forming, Losses, forming_picture, forming_table, sparkline
 
 STEPS = [0, 1, 2, 4, 8, 16, 32]
 RISING = [0.05, 0.05, 0.06, 0.1, 0.5, 0.8, 0.9]
@@ -32,7 +32,7 @@ def test_the_best_heads_are_named_in_every_panel_and_the_rise_is_marked():
     ]  # no head of a sink: 0.1 is none
     assert found.rise == (4, 16)
     losses, *panels = forming_picture(found, LOSSES).axes
-    assert texts(losses)[:2] == ["training 2.000", "validation 2.200"]
+    assert texts(losses)[:2] == ["training 2.000", "validation 2.200, the best"]
     assert "4 to 16" in texts(losses)[2]
     assert len(panels) == 5
     assert texts(panels[0]) == ["0.1", "head 1.0  0.90"]

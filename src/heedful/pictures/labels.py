@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -65,7 +65,11 @@ def drawable(text: str) -> str:
     >>> drawable("a\\x07\\x08b")
     'a U+0007 0008 b'
     """
-    return " ".join(_runs(text))
+    parts = ((shown, "".join(run)) for shown, run in groupby(text, has_glyph))
+    return " ".join(
+        part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
+        for shown, part in parts
+    )
 
 
 def hint(texts: Iterable[str]) -> str | None:
@@ -150,12 +154,6 @@ def has_glyph(char: str) -> bool:
     (True, False)
     """
     return _family(char) is not None
-
-
-def _runs(text: str) -> Iterator[str]:
-    for shown, run in groupby(text, has_glyph):
-        part = "".join(run)
-        yield part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
 
 
 def _family(char: str) -> str | None:

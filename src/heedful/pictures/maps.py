@@ -39,9 +39,9 @@ class Fit(NamedTuple):
     angle: int  # of the labels of keys, in degrees
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every label stands."""
-        return self.steps == (1, 1)
+    def is_read(self) -> bool:
+        """Whether every label stands, and can be read."""
+        return self.steps == (1, 1) and self.size >= LEGIBLE
 
 
 def fit(

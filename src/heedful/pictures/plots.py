@@ -81,16 +81,8 @@ def heatmaps(
     if allowed is not None:
         hidden = _matrix(allowed, "allowed", tokens, keys) == 0
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
-    return layers.draw([_block(drawn, titles, tokens, keys)], title=title)
-
-
-def _block(
-    maps: Sequence[np.ma.MaskedArray],
-    titles: Sequence[str],
-    queries: Sequence[str],
-    keys: Sequence[str],
-) -> Block:
-    return Block([Line("", maps)], titles, names(queries), names(keys))
+    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
+    return layers.draw([block], title=title)
 
 
 def scores(
@@ -127,7 +119,7 @@ def scores(
     tables = [_matrix(values, name, tokens, keys) for name, values in given.items()]
     drawn = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
-    block = _block(drawn, titles, tokens, keys)
+    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
     return layers.draw([block], scale=around_zero(drawn[:1], "score"), title=title, notes=notes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -108,7 +109,9 @@ def _places(rows: list[Row], shown: list[Row]) -> dict[str, list[str]]:
     }
     if len(known) == len(rows):
         del parts["call"]  # the others say it already
-    found = {"head": [f"{_layer(row)}.{row.head.head}" for row in shown]}
+    layers = [NOTHING if row.head.layer is None else row.head.layer for row in shown]
+    heads = (row.head.head for row in shown)
+    found = {"head": [f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)]}
     for name, values in parts.items():
         if len(set(values)) > 1:
             found[name] = [str(value) for value in values[: len(shown)]]
@@ -145,7 +148,9 @@ def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
     return [[SHORT.get(name, name), *cells] for name, cells in columns.items()]
 
 
-def _spaced(titles: list[str], numbers: list[int], columns: list[list[str]], width: int) -> Table:
+def _spaced(
+    titles: list[str], numbers: Iterable[int], columns: list[list[str]], width: int
+) -> Table:
     """An empty table; two cells stand between its columns where that has room."""
     made = table(titles, [], numbers)
     made.padding = (0, 2 if widths(columns, 2) <= width else 1, 0, 0)
@@ -175,10 +180,6 @@ def _why_none(row: Row, highest: str) -> str:
     if (_number(row, highest) or 0.0) < LEAST:
         return f"below {LEAST}"
     return "few queries" if row.head.queries[highest] < FEWEST else "may be chance"
-
-
-def _layer(row: Row) -> str:
-    return NOTHING if row.head.layer is None else str(row.head.layer)
 
 
 def _number(row: Row, name: str) -> float | None:

@@ -1,10 +1,15 @@
 """The server as a stranger meets it: who may ask, what is refused, and what harms nobody else."""
 
 import http.client
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -243,7 +248,7 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
 def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
     """Whoever has not the word gets nothing; without a model nothing grows, nor is recorded."""
     for path, how in (("/generation", "GET"), ("/generation/begin", "POST")):
-        assert browser.status(path, how, b"{}" if how == "POST" else None) == 400
+        assert browser.status(path, how, b"{}" if how == "POST" else None) == 404
         assert browser.status(path, how, b"", Cookie=None) == 403
 
     def made(texts):
@@ -272,4 +277,42 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
             assert ours.status(f"/{path}") == 400, path
         assert ours.status("/generation/begin", "POST", b"[" * 9999) == 400
         assert ours.status("/generation/read", "POST", b"{}") == 404
-        assert ours.status("/record", "POST", b'["a text"]') == 400
+        assert ours.status("/record", "POST", b'["a text"]') == 404
+
+
+SERVE = """
+import sys, time
+from heedful.views.explorer import answers, server
+from heedful.views.explorer.background import Job
+from heedful.views.explorer.texts import Texts
+
+class Long(Job):
+    def steps(self):
+        while True:
+            time.sleep(0.05)
+            yield
+
+def about(of):
+    of.background.show(Long())
+    return b""
+
+answers.Answers.about = about
+server.serve(Texts({}), lambda address: print(address, flush=True))
+"""
+
+
+def test_it_ends_also_while_it_computes():
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    ) as process:  # fmt: skip
+        address = process.stdout.readline().strip()
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        opener.open(address, timeout=20)
+        assert opener.open(address.split("?")[0] + "ask/about", timeout=20).status == 200
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode in (-signal.SIGINT, 1, 130)
+    assert "Fatal" not in said
+    assert "ERROR" not in said

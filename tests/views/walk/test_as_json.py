@@ -5,8 +5,8 @@ import pytest
 import torch
 from walks import walk
 
-from heedful.views.walk import as_json
-from heedful.views.walk.as_json import as_data
+from heedful.views.walk import page_data
+from heedful.views.walk.page_data import as_data
 
 
 @pytest.mark.parametrize("kind", ["grouped", "seq2seq"])
@@ -44,10 +44,10 @@ def test_a_followed_token_has_its_rows_and_its_answer():
 
 def test_large_steps_are_given_at_their_corners(monkeypatch):
     found = walk("gpt", 20)
-    monkeypatch.setattr(as_json, "WHOLE", 1_000)
-    monkeypatch.setattr(as_json, "TABLE", 100)
+    monkeypatch.setattr(page_data, "WHOLE", 1_000)
+    monkeypatch.setattr(page_data, "TABLE", 100)
     steps = {step["name"]: step for step in as_data(found)["steps"]}
-    corner = [0, 1, 2, 3, 17, 18, 19]
+    corner = [0, 1, 2, 3, 4, 5, 18, 19]
     assert steps["weights"]["indices"] == [corner, corner]
     expected = found.stage("weights").part(corner, corner)
     torch.testing.assert_close(torch.tensor(steps["weights"]["numbers"]), expected)

@@ -12,13 +12,6 @@ from heedful.views.walk.page_data import as_bytes
 KINDS = ("gpt", "convolved", "grouped", "bert", "seq2seq")
 
 
-def told(found, **room):
-    """The head, and a function that gives a stage's numbers as they were written."""
-    head, arrays = unpacked(as_bytes(found, **room))
-    stages = [*found.stages]
-    return head, stages, arrays
-
-
 def kept(one):
     rows, columns = one["shape"][-2:]
     return one.get("rows", list(range(rows))), one.get("columns", list(range(columns)))
@@ -27,7 +20,7 @@ def kept(one):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_and_every_formula_is_the_librarys(kind):
     found = walk(kind, layer=1, head=2)
-    head, stages, arrays = told(found)
+    (head, arrays), stages = unpacked(as_bytes(found)), [*found.stages]
     assert [one["name"] for one in head["stages"][: len(stages)]] == [s.name for s in stages]
     for i, stage in enumerate(stages):
         one = head["stages"][i]
@@ -78,11 +71,12 @@ def test_what_is_too_large_keeps_its_first_and_its_last():
 
 def test_what_is_read_from_another_section_is_there_too():
     """The states that come to an opened block are of no section: the page needs their numbers."""
-    head, stages, arrays = told(walk("gpt", layer=1))
-    extra = head["stages"][len(stages) :]
-    assert [one["name"] for one in extra] == ["states"]
-    assert head["section"][len(stages) :] == [None]
-    assert f"numbers {len(stages)}" in arrays
+    found = walk("gpt", layer=1)
+    head, arrays = unpacked(as_bytes(found))
+    at = len(found.stages)
+    assert [one["name"] for one in head["stages"][at:]] == ["states"]
+    assert head["section"][at:] == [None]
+    assert f"numbers {at}" in arrays
 
 
 def test_document_004s_printed_numbers():
@@ -95,8 +89,3 @@ def test_document_004s_printed_numbers():
     row = [0.841471, 0.540302, 0.681561, 0.731761, 0.533168, 0.846009, 0.409309, 0.912396]
     np.testing.assert_allclose(table[1, :8], row, atol=5e-7)
     np.testing.assert_allclose(table[1, 60:], [0.000178, 1.0, 0.000133, 1.0], atol=5e-7)
-    head, _ = unpacked(as_bytes(found))
-    assert [section["title"].split(":")[0] for section in head["sections"]] == [
-        "Step 3",
-        "Steps 4.3 to 4.6",
-    ]

@@ -123,10 +123,6 @@ class Background:
     def forget(self, job: Job) -> None:
         """Do not do this any more."""
         self._shown = [one for one in self._shown if one is not job]
-
-    def drop(self, job: Job) -> None:
-        """Neither show this nor know it any more."""
-        self.forget(job)
         self._known = [one for one in self._known if one is not job]
 
     def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -28,7 +29,6 @@ from heedful.views.explorer.texts import Texts, short
 # Of errors; 400 of all others
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
-NO_GENERATION = "no text grows here: start it with --generate"
 MOST = 2_000_000  # bytes of a text
 HOST = "127.0.0.1"
 LAST = 2  # seconds that an answer on its way has, when the server ends
@@ -52,7 +52,8 @@ class Explorer:
         model: Any = None,
         generation: Generation | None = None,
     ) -> None:
-        self.answers, self.model, self.generation = answers, model, generation
+        self.answers, self.model = answers, model
+        self.generation: Any = generation
         if model is not None:
             answers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
         if generation is not None:
@@ -62,12 +63,16 @@ class Explorer:
         routes = [
             Route("/", self._page),
             Route("/ask/{question}", self._ask),
-            Route("/record", self._record, methods=["POST"]),
-            Route("/generation", self._grown),
-            Route("/generation/file", self._saved),
-            Route("/generation/{deed}", self._done, methods=["POST"]),
             Route("/page/{path:path}", self._file),
         ]
+        if model is not None:
+            routes.append(Route("/record", self._record, methods=["POST"]))
+        if generation is not None:
+            routes += [
+                Route("/generation", self._grown),
+                Route("/generation/file", self._saved),
+                Route("/generation/{deed}", self._done, methods=["POST"]),
+            ]
         self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
 
     @property
@@ -93,11 +98,7 @@ class Explorer:
 
     async def _record(self, request: Request) -> Response:
         """Record a text that was typed, or a pair; what is known of all texts then."""
-        if self.model is None:
-            return PlainTextResponse("there is no model here, only recordings", 400)
         body = await _body(request)
-        if body is None:
-            return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a list of one text, or of two", 400)
@@ -109,13 +110,11 @@ class Explorer:
 
     async def _grown(self, request: Request) -> Response:
         """How far the text is that grows; with `at`, what else could stand at a place of it."""
-        generation, at = self.generation, request.query_params.get("at")
-        if generation is None:
-            return PlainTextResponse(NO_GENERATION, 400)
+        at = request.query_params.get("at")
         if at is None:
-            return await self._told(request, generation.told)
+            return await self._told(request, self.generation.told)
         place = int(at) if at.isascii() and at.isdigit() and len(at) < 13 else None
-        return await self._told(request, lambda: generation.rivals(place))
+        return await self._told(request, lambda: self.generation.rivals(place))
 
     async def _saved(self, request: Request) -> Response:
         """A text that grew, as the file of a recording."""
@@ -124,15 +123,11 @@ class Explorer:
 
     async def _done(self, request: Request) -> Response:
         """Begin, stop, go on or choose another token; how far the text is then."""
-        generation, deed = self.generation, request.path_params["deed"]
-        if generation is None:
-            return PlainTextResponse(NO_GENERATION, 400)
+        deed = request.path_params["deed"]
         if deed not in DEEDS:
             return PlainTextResponse("no such deed", 404)
         body = await _body(request)
-        if body is None:
-            return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
-        return await self._told(request, lambda: generation.do(deed, _json(body)))
+        return await self._told(request, lambda: self.generation.do(deed, _json(body)))
 
     async def _told(self, request: Request, work: Any) -> Response:
         """What the work gives when its turn has come, or why it gives nothing, in one line."""
@@ -157,13 +152,13 @@ async def _unless_gone(request: Request, future: Future) -> bytes | None:
     return answer.result()
 
 
-async def _body(request: Request) -> str | None:
-    """The text of a request; None where it is too long."""
+async def _body(request: Request) -> str:
+    """The text of a request, where it is not too long."""
     data = b""
     async for part in request.stream():
         data += part
         if len(data) > MOST:
-            return None
+            raise HTTPException(413, f"a text of more than {MOST:,} bytes")
     return data.decode("utf-8", "replace")
 
 

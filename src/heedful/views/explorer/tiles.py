@@ -63,12 +63,6 @@ def highest(call: Call) -> int:
     return max(0, (max(N, M, 1) - 1).bit_length() - (SIDE.bit_length() - 1))
 
 
-def is_direct(call: Call, place: Place) -> bool:
-    """Whether a tile is few enough cells to be computed exactly at once."""
-    rows, columns = place.region(call)
-    return len(rows) * len(columns) <= CELLS
-
-
 def is_small(call: Call, place: Place) -> bool:
     """Whether the rows of a tile are so few weights that they are computed whole."""
     rows, _ = place.region(call)

@@ -97,14 +97,9 @@ def _attention(
     rows, keys = found.labels(weights.rows), found.labels(weights.columns)
     last = section.before(weights)
     shown = section.of_kind("scaled") or scores
-    if last.kind == "masked":
-        figure = plots.scores(
-            _of_head(found, shown), _of_head(found, last), rows, key_tokens=keys,
-            title=f"{about}{head}: scores",
-        )  # fmt: skip
-    else:
-        title = f"{about}{head}: {shown.name}"
-        figure = plots.scores(_of_head(found, shown), None, rows, key_tokens=keys, title=title)
+    masked = _of_head(found, last) if last.kind == "masked" else None
+    title = f"{about}{head}: {shown.name if masked is None else 'scores'}"
+    figure = plots.scores(_of_head(found, shown), masked, rows, key_tokens=keys, title=title)
     yield Picture(f"{slug}scores", figure)
     yield Picture(
         f"{slug}weights",

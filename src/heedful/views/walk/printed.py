@@ -21,6 +21,7 @@ from heedful.views.numbers import (
     WHOLE,
     Labels,
     Matrix,
+    WrittenOut,
     bar,
     beside,
     shade,
@@ -28,7 +29,6 @@ from heedful.views.numbers import (
     written,
 )
 from heedful.views.terminal import fit
-from heedful.views.walk.written_out import WrittenOut
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # from so many cells on, matrices of one step stand side by side
