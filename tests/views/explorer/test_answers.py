@@ -6,6 +6,7 @@ import every_kind
 import numpy as np
 import pytest
 import torch
+from process_defaults import default_elsewhere, default_type
 
 from heedful.errors import ArgumentError, RunError
 from heedful.recording.certificate import Check
@@ -16,6 +17,7 @@ from heedful.views.explorer import region as of_region
 from heedful.views.explorer import region as of_shares
 from heedful.views.explorer import tiles
 from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.contents import Contents
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
@@ -343,3 +345,33 @@ def test_what_does_not_fit_is_refused_in_a_line(recordings, question, words):
 
 def test_every_question_is_asked_here():
     assert set(QUESTIONS) == {question for question, _ in WRONG} | {"about"}
+
+
+BY_DEFAULT = ("biased", "capped", "cross", "padded", "sinks")
+ASKED = {
+    "small": {},
+    "scores": {},
+    "row": {"heads": "0", "at": "2"},
+    "column": {"heads": "0", "at": "1"},
+    "cell": {"head": "0", "query": "2", "key": "1"},
+}
+
+
+def told(recording):
+    """All of a file, and some answers of a server."""
+    texts = Texts({"a": recording})
+    answers = Answers(texts)
+    asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in ASKED.items()]
+    contents = Contents(texts, 40_000, 16, lambda share: None)
+    inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
+    return [contents.deflated({}), *inputs, *asked]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
+@pytest.mark.parametrize("of", BY_DEFAULT)
+def test_another_default_changes_nothing(of, kind):
+    recording = every_kind.MADE[of]()
+    expected = told(recording)
+    with default_elsewhere() if kind is None else default_type(kind):
+        found = told(recording)
+    assert found == expected

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from every_kind import EVIL, SENTENCE, cross, of_gpt, strange
-from torch import nn
+from every_kind import EVIL, SENTENCE, Causal, cross, of_gpt, strange
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
+from heedful.ops import masks
+from heedful.ops.masks import Dense, KeyRanges, Padding, Window
 from heedful.views.explorer import one_file
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.inputs_in_file import Inputs, mask_as_data
@@ -24,28 +24,11 @@ from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
 
-class Fused(nn.Module):
-    def forward(self, query, key, value):
-        return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-
-
-class Layers(nn.Module):
-    def __init__(self, layers):
-        super().__init__()
-        self.layers = nn.ModuleList(Fused() for _ in range(layers))
-
-    def forward(self, inputs):
-        for layer, given in zip(self.layers, inputs, strict=True):
-            layer(*given)
-
-
-def random_ones(heads, tokens, layers=1, width=16):
+def random_ones(heads, tokens, width=16):
     """Attention with no pattern at all, which takes the most bytes."""
     generator = torch.Generator().manual_seed(3)
-    shape = 3, 1, heads, tokens, width
-    inputs = [tuple(torch.randn(shape, generator=generator)) for _ in range(layers)]
-    with heedful.record(model := Layers(layers)) as recording:
-        model(inputs)
+    with heedful.record(model := Causal()) as recording:
+        model(*torch.randn(3, 1, heads, tokens, width, generator=generator))
     recording.tokens = [[f" word{n}" for n in range(tokens)]]
     return recording
 
@@ -153,11 +136,11 @@ def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
 
 MASKS = [
     None,
-    Causal(),
-    Causal(1) & Window(4, 1),
+    masks.Causal(),
+    masks.Causal(1) & Window(4, 1),
     Window(3),
     KeyRanges(torch.tensor([0, 2, 5, 5, 1]), torch.tensor([3, 9, 5, 11, 4])),
-    Padding(torch.tensor([True] * 7 + [False, True, True, False])) & Causal(),
+    Padding(torch.tensor([True] * 7 + [False, True, True, False])) & masks.Causal(),
     Dense(torch.rand(5, 11, generator=torch.Generator().manual_seed(1)) > 0.4),
     Dense(torch.rand(2, 5, 11, generator=torch.Generator().manual_seed(2)) > 0.4),
 ]  # fmt: skip

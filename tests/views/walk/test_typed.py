@@ -3,18 +3,23 @@
 import math
 import random
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from node import returned
 from walks import walk
 
 from heedful.explain import VARIANTS, explain, vector
 from heedful.explain.variants import hash32, mix32
 from heedful.text.examples import SENTENCE
 from heedful.text.words import words
+from heedful.views import walk as of_walk
 from heedful.views.walk.offline import MOST, as_typed
 from heedful.views.walk.page_data import as_bytes
 
+PAGE = Path(of_walk.__file__).parent / "page"
+WIRE = PAGE.parents[1] / "explorer" / "page" / "wire.js"
 SENTENCES = (
     SENTENCE,
     "Don't panic: 3.14 is fine, 10,000 are well-known; one_two.",
@@ -35,6 +40,17 @@ ALL = """asked.map(([frame, text, second]) => {
         one.at(one.shape.length > 2 ? Math.floor((h * heads) / one.shape[0]) : 0, r, c)))),
   })) };
 })"""
+
+
+@pytest.fixture
+def computed(tmp_path):
+    """What a line of JavaScript returns, of the names of some modules and of what is `asked`."""
+
+    def call(names, line, asked=None, data=b""):
+        modules = {"wire": WIRE, **{name: PAGE / f"{name}.js" for name in names}}
+        return returned(tmp_path, modules, line, asked, data)
+
+    return call
 
 
 def drawn_sentences(count):
