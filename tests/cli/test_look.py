@@ -40,7 +40,7 @@ def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
     assert page.read_text() == "mine"
     assert said("look", recorded, "--html", page, "--overwrite")[0] == 0
     refused(said("look", "none/here", "a", "--html", tmp_path), "is a folder", "page.html")
-    refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "no directory")
+    refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
 
 
 def test_wrong_usage_says_what_to_type(recorded, said, tmp_path):

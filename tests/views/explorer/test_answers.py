@@ -16,7 +16,7 @@ from heedful.views.explorer import overview as of_overview
 from heedful.views.explorer import region as of_region
 from heedful.views.explorer import region as of_shares
 from heedful.views.explorer import tiles
-from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.contents import Contents
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
@@ -341,10 +341,6 @@ def test_what_does_not_fit_is_refused_in_a_line(recordings, question, words):
         answers.ask(question, {"call": "0.0.0", **words})
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
-
-
-def test_every_question_is_asked_here():
-    assert set(QUESTIONS) == {question for question, _ in WRONG} | {"about"}
 
 
 BY_DEFAULT = ("biased", "capped", "cross", "padded", "sinks")

@@ -25,12 +25,6 @@ class Counted(Job):
             yield
 
 
-def of_steps(count):
-    """Goes on so many times."""
-    left = iter([True] * count)
-    return lambda: next(left, False)
-
-
 def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
     background, told = Background(), []
     jobs = {name: Counted(name, told) for name in "abcd"}
@@ -42,18 +36,7 @@ def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
     while background.work():
         pass
     assert "".join(told) == "ccddaabb"
-    assert not background.work()
-
-
-def test_a_job_goes_on_where_it_was_left():
-    background, told = Background(), []
-    job = Counted("a", told, steps=3)
-    background.show(job)
-    assert background.work(of_steps(2))
-    assert (len(told), job.said, job.is_whole) == (2, {"done": 2 / 3}, False)
-    background.work()
-    assert (len(told), job.is_whole) == (3, True)
-    background.show(job)
+    background.show(jobs["a"])  # is whole
     assert not background.work()
 
 

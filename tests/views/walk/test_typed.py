@@ -110,13 +110,6 @@ def test_the_hashes_are_the_published_ones_here_and_in_the_page(computed):
     assert computed(["vectors"], "asked.map(vectors.mix32)", list(MIXED)) == list(MIXED.values())
 
 
-def test_words_beyond_those_that_are_computed_are_counted(computed):
-    line = """(({ tokens, memory, beyond }) => [tokens.length, memory.length, beyond])
-      (typed.typed(asked, 'a '.repeat(45), 'b '.repeat(50)))"""
-    assert computed(["typed"], line, as_typed("simple")) == [MOST, 0, [5, 0]]
-    assert computed(["typed"], line, as_typed("cross")) == [MOST, MOST, [5, 10]]
-
-
 CELLS = """walk.stages.flatMap((stage) => {
   const [row, column] = [stage.rows.at(-1), stage.columns.at(1) ?? 0];
   return [0, walk.heads - 1].map((head) => ({
