@@ -130,6 +130,7 @@ class Shares(Job):
         for name in ("share", "chance", "learned", "queries"):
             self.arrays[name] = torch.cat([getattr(one, name) for one in of])
         self.arrays["keys"] = self.keys.sum(dim=-1)
+        del self.queries, self.keys  # the answer is kept, these need not be
 
 
 def shares(call: Call, keys: Runs, queries: Runs | None = None) -> Shares:
