@@ -94,7 +94,7 @@ def test_no_file_is_larger_than_its_limit_and_the_strongest_come_first(tmp_path,
     small, true = parts["call 0.0.0"][1]["small"], recording[0].heatmap(32, reduce="max").numpy()
     assert small.shape == true.shape
     seen = ~np.isnan(small)
-    assert (small[seen] >= true[seen]).all()  # half precision, and never too low
+    assert (small[seen] >= true[seen] - 1e-6).all()  # half precision, and never too low
     assert small[seen] == pytest.approx(true[seen], rel=1e-3)
 
 
