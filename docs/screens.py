@@ -24,7 +24,7 @@ import heedful
 from heedful.opened import Marked
 from heedful.views.explorer import one_file
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.hosting import serve
+from heedful.views.explorer.server import serve
 from heedful.views.explorer.texts import Texts
 
 CODE = (

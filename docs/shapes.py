@@ -21,7 +21,7 @@ from screens import WIDE, Camera
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
-from heedful.views.explorer.hosting import serve
+from heedful.views.explorer.server import serve
 from heedful.views.explorer.texts import Texts
 
 SIDE, PATCH, WIDTH = 64, 8, 64

@@ -28,6 +28,20 @@ SHOW = """address => new Promise((done) => {
   location.hash = address;
   if (location.hash === before) done();
 }).then(() => null)"""
+# a recording of each kind: its name, which text, and which call
+KINDS = {
+    "causal": ("causal", "", 1),
+    "windowed": ("windowed", "", 0),
+    "grouped": ("grouped", "", 1),
+    "values": ("with values", "", 1),
+    "padded": ("padded", "text 2", 1),
+    "cross": ("cross", "", 2),
+    "stitched": ("generated", "as one", 1),
+    "pass by pass": ("generated", "pass by pass", 5),
+    "capped": ("capped", "", 0),
+    "sinks": ("sinks", "", 0),
+    "biased": ("biased", "", 0),
+}
 REQUIRED = "HEEDFUL_BROWSER"  # "required": a browser that is missing is a failure
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heedful.ops import attention, masks, positions, steps, streaming_attention
     from heedful.recorder import record
     from heedful.recording import load
-    from heedful.views.notebook.looking import look
+    from heedful.views.notebook.shows import look
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,7 +40,7 @@ __getattr__, _ = lazily(
         "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
         "heedful.recorder": ["record"],
         "heedful.recording": ["load"],
-        "heedful.views.notebook.looking": ["look"],
+        "heedful.views.notebook.shows": ["look"],
     },
 )
 # what a recording is in a notebook, beside its table

@@ -7,22 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from browsed import as_shown, number, pairs
-
-KINDS = {
-    "causal": ("causal", "", 1),
-    "windowed": ("windowed", "", 0),
-    "grouped": ("grouped", "", 1),
-    "values": ("with values", "", 1),
-    "padded": ("padded", "text 2", 1),
-    "cross": ("cross", "", 2),
-    "stitched": ("generated", "as one", 1),
-    "pass by pass": ("generated", "pass by pass", 5),
-    "capped": ("capped", "", 0),
-    "sinks": ("sinks", "", 0),
-    "biased": ("biased", "", 0),
-}
-
+from browsed import KINDS, as_shown, number, pairs
 
 IN_A_FILE = ("causal", "windowed", "grouped", "padded", "cross", "stitched", "capped", "sinks")
 SHOWN = [("explorer", kind) for kind in KINDS] + [("file", kind) for kind in IN_A_FILE]

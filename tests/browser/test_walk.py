@@ -42,22 +42,6 @@ def enumerate_steps(page, found):
         yield step, stage
 
 
-def test_document_002_as_it_prints_them(shown, variants):
-    page = shown(variants, "step=scores")
-    row = "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865"
-    assert numbers(page, "scores")[1] == row.split()
-    page.keyboard.press("ArrowRight")
-    assert title(page) == "weights"
-    row = "0.2098 0.2006 0.1981 0.1242 0.1220 0.1452"
-    assert numbers(page, "weights")[0] == row.split()
-    page.keyboard.press("ArrowRight")
-    assert numbers(page, "context") == [
-        ["0.4421", "0.5931", "0.5790"], ["0.4419", "0.6515", "0.5683"],
-        ["0.4431", "0.6496", "0.5671"], ["0.4304", "0.6298", "0.5510"],
-        ["0.4671", "0.5910", "0.5266"], ["0.4177", "0.6503", "0.5645"],
-    ]  # fmt: skip
-
-
 def test_document_004_as_it_prints_them(shown, variants):
     page = shown(variants, "walk=document+004&step=scores")
     assert numbers(page, "scores")[1] == ["-0.0456", "0.3352", "-0.2611"]

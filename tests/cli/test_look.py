@@ -9,7 +9,7 @@ from typed import misused, refused
 
 import heedful
 from heedful.models import GPT, GPTConfig
-from heedful.views.explorer import hosting, one_file
+from heedful.views.explorer import one_file, server
 from heedful.views.explorer.wire import unpacked
 
 
@@ -40,7 +40,7 @@ def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
     assert page.read_text() == "mine"
     assert said("look", recorded, "--html", page, "--overwrite")[0] == 0
     refused(said("look", "none/here", "a", "--html", tmp_path), "is a folder", "page.html")
-    refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "cannot write")
+    refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
 
 
 def test_wrong_usage_says_what_to_type(recorded, said, tmp_path):
@@ -91,7 +91,7 @@ def test_a_model_with_a_text_and_recordings_of_one_name(night, recorded, said, t
 def test_a_model_that_continues_texts(night, recorded, said, monkeypatch):
     """With a prompt or without one; what does not fit is refused in a line."""
     served = []
-    monkeypatch.setattr(hosting, "serve", lambda texts, ready, **given: served.append(given))
+    monkeypatch.setattr(server, "serve", lambda texts, ready, **given: served.append(given))
     for prompt, tokens in ((["night and day"], 3), ([], 1)):
         assert said("look", night, *prompt, "--generate", "--heads", "1")[0] == 0
         assert unpacked(served[-1]["generation"].told())[0]["tokens"] == tokens
@@ -116,7 +116,7 @@ def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, said, m
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     monkeypatch.setattr(webbrowser, "open", browser)
-    monkeypatch.setattr(hosting, "serve", serve)
+    monkeypatch.setattr(server, "serve", serve)
     status, output, _ = said("look", recorded)
     assert status == 0
     assert output.splitlines()[0] == "http://127.0.0.1:1234/?word=w"
@@ -132,5 +132,5 @@ def test_ctrl_c_is_how_it_ends(recorded, said, monkeypatch):
     def interrupted(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hosting, "serve", interrupted)
+    monkeypatch.setattr(server, "serve", interrupted)
     assert said("look", recorded) == (0, "", "\nended\n")

@@ -15,7 +15,6 @@ from heedful.pictures import labels, style
 def only_dejavu(monkeypatch):
     """What a machine without further fonts shows, whatever this one has."""
     monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
-    monkeypatch.setattr(labels, "_new_families", tuple)
 
 
 @pytest.mark.parametrize(
@@ -76,21 +75,3 @@ def test_a_character_that_dejavu_lacks_takes_the_first_font_that_has_it(monkeypa
 def test_a_hint_names_what_is_missing_and_what_to_install(only_dejavu):
     assert "注意ภา" in labels.hint(["the", "注意", "ภา", "注"])
     assert labels.hint(["é\x07\n", "$x$", ""]) is None
-
-
-def test_a_font_that_was_installed_after_matplotlib_listed_its_own_is_found(monkeypatch):
-    manager = labels.font_manager.fontManager
-    path = labels.font_manager.findfont("STIXGeneral")
-    before = [font for font in manager.ttflist if font.name != "STIXGeneral"]
-    monkeypatch.setattr(manager, "ttflist", before)
-    monkeypatch.setattr(labels, "FAMILIES", ("DejaVu Sans", "STIXGeneral"))
-    monkeypatch.setattr(labels.font_manager, "findSystemFonts", lambda: [path, "/nowhere.ttf"])
-    labels.families.cache_clear()
-    labels._new_families.cache_clear()
-    try:
-        assert labels.families() == ("DejaVu Sans",)
-        assert labels.label("\u1d8e") == "\u1d8e"
-        assert labels.hint(["\u1d8e"]) is None
-    finally:
-        labels.families.cache_clear()
-        labels._new_families.cache_clear()

@@ -5,14 +5,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.pictures import labels
-from heedful.pictures.labels import columns
-from heedful.pictures.names import borders, names, patches, places
+from heedful.pictures.labels import borders, columns, names, patches, places
 
 
 @pytest.fixture
 def only_dejavu(monkeypatch):
     monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
-    monkeypatch.setattr(labels, "_new_families", tuple)
 
 
 @given(st.lists(st.text(max_size=14), min_size=1, max_size=20))

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError
-from heedful.pictures.tables import vectors
+from heedful.pictures.plots import vectors
 
 TOKENS = ["Your", "·journey", "$", "né"]
 
@@ -42,5 +42,5 @@ def test_labels_are_left_out_where_there_is_no_room():
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ArgumentError, match="no tables"):
         vectors([], [], titles=[])
-    with pytest.raises(ArgumentError, match=r"\(4, width\)"):
+    with pytest.raises(ArgumentError, match=r"shape \(3, 2\); expected \(4, 2\)"):
         vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])

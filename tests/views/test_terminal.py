@@ -7,7 +7,7 @@ from rich.console import Console
 
 from heedful.train import Step, Validation
 from heedful.views.progress import training_view
-from heedful.views.terminal import facts, heatmap, side_by_side, table
+from heedful.views.terminal import heatmap
 
 STEP = Step(step=51, loss=1.5, mean=2.5, rate=0.1, tokens=100, seconds=0.05)
 
@@ -56,17 +56,3 @@ def test_a_heat_map_has_rows_of_queries_and_hides_what_cannot_be_seen():
     coloured = screen(True, color_system="truecolor")
     coloured.print(heatmap(weights, ["a", "b", "c"], coloured=True))
     assert "48;2;253;231;37" in coloured.file.getvalue()  # viridis' yellow: a weight of 1
-
-
-def test_no_line_of_a_table_ends_in_blanks():
-    for made in (
-        table(["a", "word"], [("1", "short"), ("2", "a longer one")]),
-        facts([("text", "short"), ("model", "a longer one")]),
-        side_by_side(["left\nleft", "right\nright, longer"], ["one", "a title of some length"]),
-    ):
-        for terminal in (False, True):
-            target = screen(terminal)
-            target.print(made)
-            lines = target.file.getvalue().splitlines()
-            assert len(lines) >= 2
-            assert not any(line.endswith(" ") for line in lines), lines

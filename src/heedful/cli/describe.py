@@ -85,8 +85,7 @@ def _told(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module |
 
 def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
     from heedful.pictures.saving import save
-    from heedful.views.block_diagram import draw_block
-    from heedful.views.model_diagram import draw_model
+    from heedful.views.model_diagram import draw_block, draw_model
 
     if shape is None:
         raise ArgumentError(

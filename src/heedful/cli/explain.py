@@ -139,7 +139,7 @@ def explain(
     places = None if query is None else explanation.places(query)
     drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
-        from heedful.views.walk.as_json import as_data
+        from heedful.views.walk.page_data import as_data
 
         click.echo(json.dumps(as_data(explanation, places), ensure_ascii=False))
         return

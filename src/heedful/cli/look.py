@@ -228,7 +228,7 @@ def _write(path: Path, page: _Page, limit: float | None) -> None:
 
 
 def _serve(page: _Page, port: int, no_browser: bool) -> None:
-    from heedful.views.explorer.hosting import serve
+    from heedful.views.explorer.server import serve
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it.")

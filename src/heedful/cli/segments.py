@@ -117,8 +117,8 @@ def recorded_with_segments(
 def show_shares(recording: Recording, segments: Any, sequence: int | None, asked: Asked) -> None:
     """Print the shares as a table or as JSON."""
     from heedful.cli import proofs
+    from heedful.views.heads import shares_table
     from heedful.views.progress import share_done
-    from heedful.views.segments import shares_table
     from heedful.views.terminal import console
 
     with share_done("reading the maps") as tell:

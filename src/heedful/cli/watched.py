@@ -29,7 +29,7 @@ def how_heads_formed(source: Path, title: str | None) -> Any:
     from heedful.train import read_metrics
     from heedful.train.paths import METRICS
     from heedful.train.watch import scores_over_steps
-    from heedful.views.forming import Forming, forming_picture, forming_table
+    from heedful.views.curve import Forming, forming_picture, forming_table
     from heedful.views.terminal import console
 
     metrics = read_metrics(source / METRICS)

@@ -173,15 +173,11 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
     one_line = _large(frame, frame.heads, size, values)
     if frame.lines * frame.heads > APART:
         return one_line if values else _small(frame, size)
-    if frame.lines == 1 and not _is_read(one_line):
+    if frame.lines == 1 and not one_line.labels.is_read:
         return _wrapped(frame, size, values)
-    if values or _is_read(one_line) or one_line.width >= ENOUGH:
+    if values or one_line.labels.is_read or one_line.width >= ENOUGH:
         return one_line
     return _small(frame, size)
-
-
-def _is_read(layout: Layout) -> bool:
-    return layout.labels.is_whole and layout.labels.size >= LEGIBLE
 
 
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
@@ -193,7 +189,7 @@ def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
     fitting = [cols for cols in range(least, frame.heads + 1) if frame.heads % cols == 0]
     tried = {*fitting, min(LINE, frame.heads)}
     layouts = [_large(frame, cols, size, values) for cols in sorted(tried, reverse=True)]
-    whole = (layout for layout in layouts if _is_read(layout))
+    whole = (layout for layout in layouts if layout.labels.is_read)
     return next(whole, min(layouts, key=lambda layout: abs(layout.cols - LINE)))
 
 

@@ -1,14 +1,17 @@
 """Any text as something that a picture can show: short, literal, with glyphs that exist.
 
 Matplotlib draws an empty box and warns where no font has a character. Here such a character
-becomes its code point, so that a reader can still tell two tokens apart.
+becomes its code point, so that a reader can still tell two tokens apart. Of names of tokens beside
+each other no two look alike: a token that stands more than once carries its position, counted from
+0, in small digits; so does one with a character that no font here has, and one whose name is cut
+like another's.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -33,6 +36,11 @@ SIGNS = {  # each white space its own: two that differ are two tokens
     "\u00a0": "⍽",
     "\u3000": "▭",
 }
+DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+UNKNOWN = "□"  # a character that no font here has
+LONGEST = 12  # columns of a name
+SEPARATORS = {"[SEP]", "</s>", "<sep>", "<|endoftext|>", "<eos>", "<|end_of_text|>"}
+PADDING = {"[PAD]", "<pad>"}
 
 
 @cache
@@ -57,7 +65,11 @@ def drawable(text: str) -> str:
     >>> drawable("a\\x07\\x08b")
     'a U+0007 0008 b'
     """
-    return " ".join(_runs(text))
+    parts = ((shown, "".join(run)) for shown, run in groupby(text, has_glyph))
+    return " ".join(
+        part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
+        for shown, part in parts
+    )
 
 
 def hint(texts: Iterable[str]) -> str | None:
@@ -144,33 +156,81 @@ def has_glyph(char: str) -> bool:
     return _family(char) is not None
 
 
-def _runs(text: str) -> Iterator[str]:
-    for shown, run in groupby(text, has_glyph):
-        part = "".join(run)
-        yield part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
-
-
 def _family(char: str) -> str | None:
     """The first family that can draw a character; None for control characters and the like."""
     if not char.isprintable():
         return None
-    return _among(families(), char) or _among(_new_families(), char)
-
-
-def _among(names: Iterable[str], char: str) -> str | None:
-    for name in names:
+    for name in families():
         if font_manager.get_font(font_manager.findfont(name)).get_char_index(ord(char)):
             return name
     return None
 
 
-@cache
-def _new_families() -> tuple[str, ...]:
-    """Those of `FAMILIES` that were installed after matplotlib had made its list of fonts."""
-    before = {font.fname for font in font_manager.fontManager.ttflist}
-    for path in font_manager.findSystemFonts():
-        if path not in before:
-            with suppress(OSError, RuntimeError):  # a font that matplotlib cannot read
-                font_manager.fontManager.addfont(path)
-    installed = {font.name for font in font_manager.fontManager.ttflist}
-    return tuple(name for name in FAMILIES if name in installed and name not in families())
+def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
+    """A name for each token, all different.
+
+    Args:
+        tokens: their texts, as decoded.
+        limit: the most columns that a name may take.
+
+    >>> names(["the", " cat", "and", "the", "\\n", ""])
+    ['the₀', '·cat', 'and', 'the₃', '↵', '∅']
+    """
+    marked = [_marked(token) for token in tokens]
+    plain = [label(token, limit) for token in marked]
+    count = Counter(plain)
+    found = [
+        numbered(name, i, limit) if count[name] > 1 or token != given else name
+        for i, (name, token, given) in enumerate(zip(plain, marked, tokens, strict=True))
+    ]
+    if len(set(found)) < len(found):  # a token that itself ends in small digits
+        return [numbered(name, i, limit) for i, name in enumerate(plain)]
+    return found
+
+
+def numbered(name: str, position: int, limit: int = LONGEST) -> str:
+    """A name with its position in small digits, in at most `limit` columns.
+
+    >>> numbered("internation…", 3), numbered("the", 12)
+    ('internatio…₃', 'the₁₂')
+    """
+    digits = str(position).translate(DIGITS)
+    room = max(1, limit - len(digits))
+    return (name if columns(name) <= room else shorten(name.rstrip("…") + "…", room)) + digits
+
+
+def borders(tokens: Sequence[str]) -> list[int]:
+    """The places at which a text begins after another, as after BERT's first `[SEP]`.
+
+    >>> borders(["[CLS]", "where", "[SEP]", "here", "[SEP]"])
+    [3]
+    """
+    return [
+        i
+        for i in range(1, len(tokens))
+        if tokens[i - 1] in SEPARATORS and tokens[i] not in SEPARATORS | PADDING
+    ]
+
+
+def places(count: int, size: int = 1) -> list[str]:
+    """The names of nameless things: the number of each, or of the first in a cell of `size`.
+
+    >>> places(3), places(3, 16)
+    (['0', '1', '2'], ['0', '16', '32'])
+    """
+    return [f"{i * size:,}" for i in range(count)]
+
+
+def patches(rows: int, columns: int, before: int = 0) -> list[str]:
+    """The names of the patches of an image, by row and column, after `before` special tokens.
+
+    >>> patches(2, 2, before=1)
+    ['class', 'patch 0,0', 'patch 0,1', 'patch 1,0', 'patch 1,1']
+    """
+    special = ["class"] if before == 1 else [f"special {i}" for i in range(before)]
+    return special + [f"patch {r},{c}" for r in range(rows) for c in range(columns)]
+
+
+def _marked(token: str) -> str:
+    """The token with a sign for each character that could be printed, had a font it."""
+    return "".join(char if has_glyph(char) or not char.isprintable() else UNKNOWN for char in token)

@@ -19,8 +19,15 @@ from matplotlib.image import AxesImage
 from heedful.pictures import style
 from heedful.pictures.frames import BAR, HEADS, WIDTH, Block, Layout, plan
 from heedful.pictures.labels import columns, drawable, shorten
-from heedful.pictures.maps import SMALL, draw_borders, draw_labels, draw_map, stripe
-from heedful.pictures.scale import Scale, scale_of
+from heedful.pictures.maps import (
+    SMALL,
+    Scale,
+    draw_borders,
+    draw_labels,
+    draw_map,
+    scale_of,
+    stripe,
+)
 from heedful.pictures.style import INK, LETTER, QUIET
 
 TITLE, NOTE, HEADING, AXIS = 0.45, 0.19, 0.34, 0.32
@@ -30,51 +37,31 @@ UNNAMED = "tokens are named where there are fewer layers or heads, or more room"
 def draw(
     blocks: Sequence[Block],
     *,
-    scale: str | None = None,
+    scale: Scale | str | None = None,
     highest: float | None = None,
     title: str | None = None,
     size: float | None = None,
     values: bool | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Attention weights: the blocks beneath each other, on one scale.
+    """The blocks beneath each other, on one scale.
 
     Args:
         blocks: lines of maps; those of a block have one shape.
-        scale: "linear", "sqrt" or "log"; default linear up to 10 tokens, then sqrt.
-        highest: where the scale ends; default the largest weight, 1 for nearly 1.
-        title, size, values, notes: as `draw_scaled`.
-
-    Raises:
-        ArgumentError: numbers that do not fit, too many maps for a picture, a scale that is none.
-    """
-    is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
-    colour = scale_of(_maps(blocks), scale, highest, is_small)
-    return draw_scaled(blocks, colour, title=title, size=size, values=values, notes=notes)
-
-
-def draw_scaled(
-    blocks: Sequence[Block],
-    scale: Scale,
-    *,
-    title: str | None = None,
-    size: float | None = None,
-    values: bool | None = None,
-    notes: Sequence[str] = (),
-) -> Figure:
-    """The blocks beneath each other, in the colours of a scale.
-
-    Args:
-        blocks: lines of maps; those of a block have one shape.
-        scale: of all maps.
+        scale: of all maps; of attention weights "linear", "sqrt" or "log", by default linear up to
+            10 tokens, then sqrt.
+        highest: where a scale of weights ends; default the largest one, 1 for nearly 1.
         title: over all.
         size: the width in inches; default 9, and more for many heads.
         values: whether numbers stand in the cells; default up to 10 tokens, where they fit.
         notes: what the picture says beneath.
 
     Raises:
-        ArgumentError: numbers that do not fit, or too many maps for a picture.
+        ArgumentError: numbers that do not fit, too many maps for a picture, a scale that is none.
     """
+    if not isinstance(scale, Scale):
+        is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
+        scale = scale_of(_maps(blocks), scale, highest, is_small)
     layouts = plan([block.frame for block in blocks], size, values)
     content = max(layout.left + layout.content for layout in layouts)
     width = max(content + BAR, min(size or WIDTH, columns(title or "") * LETTER * 13 / 72))

@@ -1,4 +1,4 @@
-"""One map on its axes: cells, numbers in them, and the labels of its tokens."""
+"""One map on its axes: cells, their colours and numbers, and the labels of its tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
-from heedful.pictures.style import INK, LETTER, PALE, STRIPES
+from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
 
 LEAST = 6.5  # points: labels get so small before some are left out
 # How labels of keys can stand, in degrees, and the room that one needs of its cell, in letter sizes
@@ -22,6 +23,12 @@ ANGLES = {45: 1.5, 90: 1.15}
 SMALL = 10  # tokens: up to here the numbers stand in the cells, where there is room
 LEGIBLE = 5.5  # points: numbers smaller than this are left out
 NUMBER = 0.3  # the size of a number, in sides of its cell
+SCALES = {
+    "linear": "attention weight",
+    "sqrt": "attention weight, square-root scale",
+    "log": "attention weight, logarithmic scale",
+}
+DECADES = 4  # of a logarithmic scale; what is smaller has its lowest colour
 
 
 class Fit(NamedTuple):
@@ -32,9 +39,9 @@ class Fit(NamedTuple):
     angle: int  # of the labels of keys, in degrees
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every label stands."""
-        return self.steps == (1, 1)
+    def is_read(self) -> bool:
+        """Whether every label stands, and can be read."""
+        return self.steps == (1, 1) and self.size >= LEGIBLE
 
 
 def fit(
@@ -186,3 +193,56 @@ def draw_borders(
     for x, y in lines:  # white beside the ink, so that it is seen on dark and on light cells
         ax.plot(x, y, color="white", linewidth=2.2, zorder=2, solid_capstyle="butt")
         ax.plot(x, y, color=INK, linewidth=0.9, zorder=3, solid_capstyle="butt")
+
+
+class Scale(NamedTuple):
+    """How the colours of maps follow their numbers, the same in all maps of a picture.
+
+    meaning: what the colour bar says. is_cut: whether a number is above the end.
+    """
+
+    colours: Colormap
+    norm: Normalize
+    meaning: str
+    is_cut: bool = False
+
+
+def scale_of(
+    maps: Sequence[np.ma.MaskedArray], kind: str | None, highest: float | None, small: bool
+) -> Scale:
+    """The scale for these maps, from 0 to the largest weight; 1 for nearly 1.
+
+    Args:
+        maps: what is drawn.
+        kind: "linear", "sqrt" or "log"; None: linear in small maps, else sqrt. The first query of a
+            causal map weighs 1; among many tokens all else would look like 0.
+        highest: where the scale ends instead.
+        small: whether the maps are.
+
+    Raises:
+        ArgumentError: another kind, or an end that is no number above 0.
+    """
+    kind = kind or ("linear" if small else "sqrt")
+    if kind not in SCALES:
+        raise ArgumentError(f"scale={kind!r}", expected="'linear', 'sqrt' or 'log'")
+    if highest is not None and not (math.isfinite(highest) and highest > 0):
+        raise ArgumentError(f"highest={highest}", expected="a number above 0, such as 1 or 0.2")
+    found = largest(maps)
+    end = float(highest or (1.0 if 0.9 < found < 1.001 else found))
+    norm = {
+        "linear": lambda: Normalize(0, end),
+        "sqrt": lambda: PowerNorm(0.5, 0, end),
+        "log": lambda: LogNorm(end / 10**DECADES, end, clip=True),
+    }[kind]()
+    return Scale(colours("viridis"), norm, SCALES[kind], found > end * 1.001)
+
+
+def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:
+    """A scale as far below 0, in blue, as above it, in red."""
+    limit = largest(maps)
+    return Scale(colours("RdBu_r"), Normalize(-limit, limit), meaning)
+
+
+def largest(maps: Sequence[np.ma.MaskedArray]) -> float:
+    """The largest magnitude that is drawn; 1 where all are 0 or nothing is drawn."""
+    return max((float(abs(values).max()) for values in maps if values.count()), default=0) or 1.0

@@ -6,24 +6,33 @@ global state are never used. Rows are queries and columns are keys, everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
 from heedful.pictures import layers, style
 from heedful.pictures.frames import Block, Line
-from heedful.pictures.names import names
+from heedful.pictures.labels import columns, drawable, label, names, shorten
+from heedful.pictures.maps import around_zero, largest
 from heedful.pictures.saving import save
-from heedful.pictures.scale import around_zero, largest
+from heedful.pictures.style import INK, LETTER
 
-__all__ = ["heatmaps", "positions", "save", "scores"]
+__all__ = ["heatmaps", "positions", "save", "scores", "vectors"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
+BESIDE = 3  # tables in a row
+WIDTH = 9.0  # inches, of tables of vectors at the most
+SIZE = 8.0  # points, of a token's label
+HIGHEST = 5.5  # inches, of one table
+SHARE = 99.5  # percent of the numbers lie within the scale; a few that stand out do not stretch it
 
 
 def heatmaps(
@@ -72,16 +81,8 @@ def heatmaps(
     if allowed is not None:
         hidden = _matrix(allowed, "allowed", tokens, keys) == 0
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
-    return layers.draw([_block(drawn, titles, tokens, keys)], title=title)
-
-
-def _block(
-    maps: Sequence[np.ma.MaskedArray],
-    titles: Sequence[str],
-    queries: Sequence[str],
-    keys: Sequence[str],
-) -> Block:
-    return Block([Line("", maps)], titles, names(queries), names(keys))
+    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
+    return layers.draw([block], title=title)
 
 
 def scores(
@@ -118,8 +119,8 @@ def scores(
     tables = [_matrix(values, name, tokens, keys) for name, values in given.items()]
     drawn = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
-    block = _block(drawn, titles, tokens, keys)
-    return layers.draw_scaled([block], around_zero(drawn[:1], "score"), title=title, notes=notes)
+    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
+    return layers.draw([block], scale=around_zero(drawn[:1], "score"), title=title, notes=notes)
 
 
 def positions(
@@ -181,10 +182,90 @@ def _matrix(
             expected="two axes, neither empty: queries and keys",
             remedy="choose one sequence and one head",
         )
-    if queries is not None and keys is not None and table.shape != (len(queries), len(keys)):
+    rows, across = (size if axis is None else len(axis)
+                    for size, axis in zip(table.shape, (queries, keys), strict=True))  # fmt: skip
+    if table.shape != (rows, across):
         raise ArgumentError(
             f"{name} has the shape {table.shape}",
-            expected=f"{(len(queries), len(keys))}, a row for each query and a column for each key",
+            expected=f"{(rows, across)}, a row for each query and a column for each key",
             remedy="give key_tokens where queries and keys differ",
         )
     return table
+
+
+def vectors(
+    tables: Sequence[Array],
+    tokens: Sequence[Sequence[str]],
+    *,
+    titles: Sequence[str],
+    title: str | None = None,
+) -> Figure:
+    """Tables of vectors under one scale: a row is a token, a column a number of its vector.
+
+    Blue is below 0 and red above. Few numbers that stand far out are drawn as the ends of the
+    scale, so that the others can be told apart; the colour bar then has arrows.
+
+    Args:
+        tables: arrays (N, width), of any widths.
+        tokens: the N tokens of each table.
+        titles: one for each table.
+        title: over all.
+
+    Raises:
+        ArgumentError: no tables, or one with other rows than tokens.
+
+    >>> figure = vectors([np.eye(2, 3)], [["red", "sky"]], titles=["embeddings"])
+    >>> figure.axes[0].images[0].get_array().shape
+    (2, 3)
+    """
+    drawn = [
+        _matrix(values, f"tables[{i}]", part)
+        for i, (values, part) in enumerate(zip(tables, tokens, strict=True))
+    ]
+    if not drawn:
+        raise ArgumentError("no tables", expected="one or more")
+    limit, is_cut = _limit(drawn)
+    colours = style.colours("RdBu_r")
+    labels = [[label(token) for token in part] for part in tokens]
+    beside = 2 if len(drawn) == 4 else min(BESIDE, len(drawn))
+    rows = math.ceil(len(drawn) / beside)
+    high = min(HIGHEST, max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
+    left = max(columns(name) for part in labels for name in part) * LETTER * SIZE / 72
+    size = min(WIDTH, beside * 3.2 + left + 1.0), rows * (high + 0.75) + 0.6
+    figure = style.figure(*size)
+    axes = []
+    for i, values in enumerate(drawn):
+        ax = figure.add_subplot(rows, beside, i + 1)
+        image = ax.imshow(
+            values, cmap=colours, norm=Normalize(-limit, limit), aspect="auto",
+            interpolation="nearest",
+        )  # fmt: skip
+        ax.spines[:].set_visible(False)
+        fits = int((WIDTH - left) / beside * 72 / (9.5 * LETTER))
+        ax.set_title(shorten(drawable(titles[i]), fits), fontsize=9.5, color=INK, loc="left")
+        style.whole_numbers(ax, "dimension" if i >= len(drawn) - beside else "", "")
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 4, 5, 10], integer=True))
+        repeated = i % beside and labels[i] == labels[i - 1]
+        _rows(ax, [] if repeated else labels[i], high)
+        axes.append(ax)
+    style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
+    return style.finished(figure, title)
+
+
+def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
+    """Where the scale ends, and whether numbers lie beyond it."""
+    sizes = np.concatenate([np.abs(table[np.isfinite(table)]) for table in tables])
+    most = float(sizes.max(initial=0.0)) or 1.0
+    limit = float(np.percentile(sizes, SHARE)) if sizes.size else 1.0
+    return (most, False) if limit < most / 1000 or most < 1.5 * limit else (limit, True)
+
+
+def _rows(ax: Axes, names: Sequence[str], high: float) -> None:
+    """Labels of the rows, as many as there is room for."""
+    if not names:
+        ax.set_yticks([])
+        return
+    step = max(1, math.ceil(SIZE * 1.15 / (high * 72 / len(names)) - 1e-9))
+    places = range(0, len(names), step)
+    ax.set_yticks(places, [names[i] for i in places])
+    ax.tick_params(axis="y", length=0, labelsize=SIZE, labelcolor=INK)

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
+from heedful.pictures import style
 from heedful.pictures.labels import drawable, shorten
-from heedful.pictures.style import EMPTY, INK, QUIET, head, literal, name_axes
+from heedful.pictures.style import EMPTY, INK, QUIET, name_axes
 
-POINT, ARROW = "#277f8e", "#d1701f"
+POINT = "#277f8e"
+ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
+LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
 # Where a name may stand, in points from its own: near before far, beside before above
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8), (-0.8, -0.8))
@@ -38,31 +40,21 @@ def words(
         arrows: pairs of points; the same relation makes parallel arrows.
         title: over the picture.
     """
-    figure = Figure(figsize=(7.5, 6), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = style.figure(7.5, 6)
     ax = figure.subplots()
     ax.scatter(places[:, 0], places[:, 1], s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
-        ax.annotate("", places[b], places[a], zorder=2, arrowprops=_arrow())
+        ax.annotate("", places[b], places[a], zorder=2, arrowprops=ARROW)
     _frame(ax, shares)
-    head(figure, title)
     names = [
         ax.annotate(shorten(drawable(label), LONGEST), place, AROUND[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
         for label, place in zip(labels, places, strict=True)
     ]  # fmt: skip
-    literal(figure)
+    style.finished(figure, title)
     figure.draw_without_rendering()  # the layout says where the points are
     _put_all(names, ax, places, arrows)
     return figure
-
-
-def _arrow() -> dict:
-    return {"arrowstyle": "-|>", "color": ARROW, "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
-
-
-def _leader() -> dict:
-    return {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 
 
 def _frame(ax: Axes, shares: Sequence[float]) -> None:
@@ -103,7 +95,7 @@ def _put_all(
         taken = np.vstack([taken, boxes])
         if _is_far(x, y):
             ax.annotate("", name.xy, (x, y), textcoords="offset points",
-                        zorder=2, arrowprops=_leader())  # fmt: skip
+                        zorder=2, arrowprops=LEADER)  # fmt: skip
 
 
 def _is_far(x: float, y: float) -> bool:

@@ -228,7 +228,7 @@ def _sizes(N: int, M: int, most: int) -> tuple[int, int]:
 
 def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str]]:
     """The labels of rows and columns, and what the two axes are called."""
-    from heedful.pictures.names import names, places
+    from heedful.pictures.labels import names, places
 
     call = group.calls[0]
     _, N, M = call.shape
@@ -252,7 +252,7 @@ def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str
 
 def _borders(call: Call, most: int) -> tuple[list[int], list[int]]:
     """Before which rows and columns another text begins."""
-    from heedful.pictures.names import borders
+    from heedful.pictures.labels import borders
 
     _, N, M = call.shape
     sides = zip((call.query_tokens, call.key_tokens), _sizes(N, M, most), strict=True)
@@ -269,7 +269,7 @@ def patch_grid(call: Call) -> list[str] | None:
     A square number of tokens, or one or two more (a class token, and that of distillation), that
     look at each other, in a model whose texts would have ids or whose name says that it sees.
     """
-    from heedful.pictures.names import patches
+    from heedful.pictures.labels import patches
 
     _, N, M = call.shape
     if call.key_tokens is not None or call.ids is not None or call.kind != "self" or N != M:

@@ -7,21 +7,13 @@ from contextlib import contextmanager
 
 from heedful.models.description import Shape
 from heedful.pictures.diagram import RADIUS, Arrow, Box, Diagram, Frame, Label, Sum
+from heedful.views.description import written
 
 WIDE, TALL = 2.75, 0.37  # inches: a box, and its height without small lines
 LINE = 0.165
 GAP, SHORT = 0.34, 0.22  # an arrow from one box to the next, with a shape beside it and without
 BRANCH = 0.14  # from the beginning of an arrow to where a residual line leaves it
 ASIDE = 0.3  # a residual line passes so far from the boxes
-
-
-def written(shape: Shape) -> str:
-    """A shape as text.
-
-    >>> written(("B", "N", 128))
-    '[B, N, 128]'
-    """
-    return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
 class Column:

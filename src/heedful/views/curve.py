@@ -1,13 +1,16 @@
-"""The loss over the steps of a training run."""
+"""A training run over its steps: its losses, and how the scores of its heads form under them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+from rich.table import Table
+from rich.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
@@ -16,6 +19,23 @@ from heedful.train.metrics import MOST_AVERAGED, averaged
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
 APART = 0.09  # of the picture's height, between the names of the two curves
 CROWD = 60  # validation losses: beyond it dots would hide the line
+PANELS = {
+    "induction": "induction",
+    "previous": "previous token",
+    "sink": "sink",
+    "entropy": "entropy (nats)",
+    "largest_logit": "largest logit",
+}
+SHARES = ("induction", "previous", "sink")  # from 0 to 1; of these the highest head is named
+COLOURS = {"induction": "#009e73", "previous": "#a34d82", "sink": "#8a6d00"}
+STYLES = {"induction": "green", "previous": "magenta", "sink": "yellow"}  # in a terminal
+OTHERS, BAND = "#b4bbc2", "#e3f2ec"
+LEAST = 0.2  # of a share at the end, so that its highest head is named
+BETWEEN = 0.17  # of a panel's height, between two names
+ROOM = 0.28  # of the picture's width: what is said of the band
+WIDTHS = len("previous token"), len("head 11.11"), len("0.00 → 0.00")  # in a terminal
+BARS, LONGEST = "▁▂▃▄▅▆▇█", 24
+MARKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Losses(NamedTuple):
@@ -54,20 +74,17 @@ def loss_curve(
     >>> figure.axes[0].get_ylabel()
     'loss (nats per token)'
     """
-    train = _points(steps, train_losses, "training")
-    validation = _points(validation_steps, validation_losses, "validation")
-    if not (len(train[0]) or len(validation[0])):
+    _check(steps, train_losses, "training")
+    _check(validation_steps, validation_losses, "validation")
+    if not (len(steps) or len(validation_steps)):
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
     shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
     if averaged(len(steps)) > 1:
         _note(ax, shown)
-    train = _training(ax, *train)
-    dots = "o" if len(validation[0]) <= CROWD else ""
-    ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    ends = _ends(train, validation, _best(ax, *validation))
-    style.name_ends(ax, ends, APART)
+    losses = Losses(steps, train_losses, validation_steps, validation_losses)
+    style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
     return style.finished(figure, title)
@@ -92,14 +109,24 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def _points(
-    steps: Sequence[int], losses: Sequence[float], name: str
-) -> tuple[np.ndarray, np.ndarray]:
+def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
+    """Draws both curves and marks the best; each one's last loss, its name and its colour."""
+    train = _training(ax, *_points(losses.steps, losses.training))
+    validation = _points(losses.validated, losses.validation)
+    dots = "o" if len(validation[0]) <= CROWD else ""
+    ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
+    return _ends(train, validation, _best(ax, *validation))
+
+
+def _check(steps: Sequence[int], losses: Sequence[float], name: str) -> None:
     if len(steps) != len(losses):
         raise ArgumentError(
             f"{len(steps)} {name} steps and {len(losses)} {name} losses",
             expected="as many steps as losses",
         )
+
+
+def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     values = np.asarray(losses, float)
     return np.asarray(steps, float), np.where(np.isfinite(values), values, np.nan)
 
@@ -143,3 +170,202 @@ def _ends(
         finite = losses[np.isfinite(losses)]
         if len(finite):
             yield finite[-1], f"{name} {finite[-1]:.3f}{more_of_it}", colour
+
+
+class Best(NamedTuple):
+    """The head whose score is the highest at the end: its layer and number, and (T,) values."""
+
+    score: str
+    layer: int
+    head: int
+    values: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """As `heedful heads` names it."""
+        return f"{self.layer}.{self.head}"
+
+
+class Forming:
+    """The scores of every head over the steps.
+
+    Args:
+        steps: (T,), when the heads were looked at.
+        scores: each score by its name, (T, layers, heads); None where the text says nothing.
+
+    Raises:
+        ArgumentError: no moment.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[int],
+        scores: dict[str, list[list[list[float | None]]]],
+    ) -> None:
+        if not len(steps):
+            raise ArgumentError("no step at which heads were looked at", expected="one or more")
+        self.steps = np.asarray(steps, float)
+        found = {name: np.array(scores[name], float) for name in PANELS if scores.get(name)}
+        # of what the text says nothing there is no panel
+        self.scores = {name: of for name, of in found.items() if not np.isnan(of[-1]).all()}
+
+    def highest(self, name: str) -> Best | None:
+        """The head that has most of a share at the last moment; None where nothing is known."""
+        if name not in self.scores:
+            return None
+        values = self.scores[name]
+        layer, head = np.unravel_index(np.nanargmax(values[-1]), values.shape[1:])
+        return Best(name, int(layer), int(head), values[:, layer, head])
+
+    @property
+    def best(self) -> list[Best]:
+        """The highest head of each share, where it has a fifth or more."""
+        found = (self.highest(name) for name in SHARES)
+        return [best for best in found if best is not None and best.values[-1] >= LEAST]
+
+    @property
+    def rise(self) -> tuple[int, int] | None:
+        """The steps between which the best induction head rises: from a quarter of it to three.
+
+        None where it rises by less than a fifth in all.
+        """
+        best = next((one for one in self.best if one.score == "induction"), None)
+        if best is None:
+            return None
+        low, high = np.nanmin(best.values), best.values[-1]
+        if high - low < LEAST:
+            return None
+        before = np.flatnonzero(best.values < low + (high - low) / 4)[-1]
+        after = np.flatnonzero(best.values > low + 3 * (high - low) / 4)
+        return int(self.steps[before]), int(self.steps[after[after > before][0]])
+
+
+def forming_picture(forming: Forming, losses: Losses, *, title: str | None = None) -> Figure:
+    """The losses, and under them each score, a line for each head, on one axis of steps.
+
+    The best induction, previous-token and sink heads have a colour each, in every panel, and their
+    layer and number as a name. A band marks the steps in which the best induction head rises by
+    half of what it rises in all: where the loss falls faster there than before and after, that is
+    the induction bump of Olsson et al. 2022 (arXiv:2209.11895).
+
+    >>> scores = {"induction": [[[0.1, 0.1]], [[0.2, 0.1]], [[0.9, 0.1]]]}
+    >>> forming = Forming([0, 10, 20], scores)
+    >>> forming.best[0].name, forming.rise
+    ('0.0', (10, 20))
+    >>> len(forming_picture(forming, Losses([1, 20], [5.0, 4.0], [], [])).axes)
+    2
+    """
+    names = list(forming.scores)
+    figure = style.figure(8, 2.4 + 1.3 * len(names))
+    above, *panels = figure.subplots(
+        len(names) + 1, sharex=True, height_ratios=[1.8, *[1.0] * len(names)], squeeze=False
+    )[:, 0]
+    style.name_ends(above, draw_losses(above, losses), BETWEEN)
+    above.set_ylabel("loss (nats per token)")
+    for name, ax in zip(names, panels, strict=True):
+        _panel(ax, name, forming)
+    _steps(panels[-1], forming.steps, max([forming.steps[-1], *losses.steps, *losses.validated]))
+    for ax in (above, *panels):
+        style.quiet(ax)
+        ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=style.INK)
+        ax.yaxis.label.set(fontsize=9, color=style.QUIET)
+        if forming.rise:
+            ax.axvspan(*forming.rise, color=BAND, linewidth=0, zorder=0)
+    if forming.rise:
+        _say_rise(above, *forming.rise)
+    figure.align_ylabels()
+    return style.finished(figure, title)
+
+
+def _say_rise(ax: Axes, first: int, last: int) -> None:
+    """What the band is, beside it: to its left, where that has room."""
+    at = (ax.transData + ax.transAxes.inverted()).transform((first, 0))[0]
+    left = at > ROOM
+    ax.annotate(
+        f"the induction head forms,\nsteps {first:,} to {last:,}",
+        (first if left else last, 1), xycoords=("data", "axes fraction"),
+        xytext=(-6 if left else 6, -4), textcoords="offset points",
+        ha="right" if left else "left", va="top", fontsize=8, linespacing=1.4,
+        color=COLOURS["induction"],
+    )  # fmt: skip
+
+
+def _panel(ax: Axes, name: str, forming: Forming) -> None:
+    """One score: every head in grey, the best ones in colour."""
+    values = forming.scores[name]
+    lines = values.reshape(len(values), -1)
+    thin = 0.8 if lines.shape[1] <= 32 else 0.4
+    ax.plot(forming.steps, lines, color=OTHERS, linewidth=thin, zorder=1)
+    ends = []
+    for best in forming.best:
+        own = values[:, best.layer, best.head]
+        is_here = best.score == name
+        ax.plot(
+            forming.steps, own, color=COLOURS[best.score], linewidth=2.0 if is_here else 1.2,
+            zorder=3 if is_here else 2,
+        )  # fmt: skip
+        label = f"head {best.name}  {own[-1]:.2f}" if is_here else best.name
+        ends.append((own[-1], label, COLOURS[best.score]))
+    if name in SHARES:
+        ax.set_ylim(0, 1)
+        ax.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    else:
+        ax.set_ylim(bottom=min(0.0, np.nanmin(values)))
+    _names(ax, ends)
+    ax.set_ylabel(PANELS[name])
+
+
+def _names(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
+    """A head that is best in two things has one name."""
+    merged: dict[str, tuple[float, str, str]] = {}
+    for value, name, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
+        merged[name.removeprefix("head ").split()[0]] = value, name, colour
+    style.name_ends(ax, merged.values(), BETWEEN)
+
+
+def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:
+    """The axis of steps: where moments are dense at first, so is it."""
+    gaps = np.diff(steps)[:-1]  # the last step comes when it comes
+    if len(gaps) > 1 and gaps.max() > 4 * gaps.min():
+        ax.set_xscale("symlog", linthresh=2, linscale=0.4)
+        marks = {mark * 1000**power for power in range(3) for mark in MARKS}
+        ax.xaxis.set_major_locator(FixedLocator(sorted(mark for mark in marks if mark <= last)))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        ax.set_xlabel("step")
+    else:
+        style.whole_numbers(ax, "step", ax.get_ylabel())
+    ax.set_xlim(0, last or 1)
+    ax.xaxis.label.set(fontsize=9, color=style.QUIET)
+
+
+def forming_table(forming: Forming) -> Table:
+    """A line for each share: its highest head, what it had and has, and how that came to be."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+    for width in (*WIDTHS, 1):  # where there is little room, the bars are cut
+        table.add_column(no_wrap=True, min_width=width)
+    for name in SHARES:
+        best = forming.highest(name)
+        if best is None:
+            continue
+        is_low = best.values[-1] < LEAST
+        table.add_row(
+            Text(PANELS[name]),
+            Text(f"head {best.name}", style="dim" if is_low else "bold"),
+            Text(f"{best.values[0]:.2f} → {best.values[-1]:.2f}".replace("nan", "–")),
+            Text(sparkline(best.values), style="dim" if is_low else STYLES[name]),
+        )
+    return table
+
+
+def sparkline(values: Sequence[float] | Any) -> str:
+    """Shares from 0 to 1 as a line of at most 24 bars; a space where one is not known.
+
+    >>> sparkline([0.0, 0.4, 1.0])
+    '▁▄█'
+    """
+    chosen = np.linspace(0, len(values) - 1, min(len(values), LONGEST)).round().astype(int)
+    return "".join(
+        " " if np.isnan(v) else BARS[min(len(BARS) - 1, int(v * len(BARS)))]
+        for v in np.asarray(values, float)[chosen]
+    )

@@ -1,15 +1,18 @@
-"""Tables of heads: their scores, or what each kind rests on, as wide as the terminal is."""
+"""Tables of heads, as wide as the terminal is: scores, what kinds rest on, and who reads what."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from heedful.head_kinds import FEWEST, LEAST, MEANS, NONE, SCORES
 from heedful.recording import Head
-from heedful.views.terminal import table, widths
+from heedful.recording.segment_table import Cells, Rows, cells, listed
+from heedful.views.terminal import fit, table, widths
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
 WORDS = ("head", "map", "kind", "proof", "layout", "why")
@@ -19,6 +22,7 @@ LEAST_NEEDED = (
     "previous", "layout", "proof", "pass",
 )  # fmt: skip
 NOTHING = "–"
+NAMES = (12, 8, 5)  # cells of a segment's name, where whole names have no room
 
 
 class Row(NamedTuple):
@@ -105,7 +109,9 @@ def _places(rows: list[Row], shown: list[Row]) -> dict[str, list[str]]:
     }
     if len(known) == len(rows):
         del parts["call"]  # the others say it already
-    found = {"head": [f"{_layer(row)}.{row.head.head}" for row in shown]}
+    layers = [NOTHING if row.head.layer is None else row.head.layer for row in shown]
+    heads = (row.head.head for row in shown)
+    found = {"head": [f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)]}
     for name, values in parts.items():
         if len(set(values)) > 1:
             found[name] = [str(value) for value in values[: len(shown)]]
@@ -122,25 +128,33 @@ def _drawn(
     """The columns that fit; the last `below` lines are dim."""
     left_out = []
     for name in LEAST_NEEDED:
-        if _width(columns, 1) <= width:
+        if widths(_with_titles(columns), 1) <= width:
             break
         if name in columns and name != sort:
             del columns[name]
             left_out.append(SHORT.get(name, name))
     titles = [SHORT.get(name, name) for name in columns]
-    made = table(titles, [], [i for i, title in enumerate(titles) if title not in WORDS])
-    made.padding = (0, 2 if _width(columns, 2) <= width else 1, 0, 0)
+    numbers = [i for i, title in enumerate(titles) if title not in WORDS]
+    made = _spaced(titles, numbers, _with_titles(columns), width)
     lines = list(zip(*columns.values(), strict=True))
-    for i, cells in enumerate(lines):
+    for i, line in enumerate(lines):
         styles = ["bold" if (i, name) in bold else "" for name in columns]
-        texts = [Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)]
+        texts = [Text(cell, style=style) for cell, style in zip(line, styles, strict=True)]
         made.add_row(*texts, style="dim" if i >= len(lines) - below else None)
     return Shown(made, left_out)
 
 
-def _width(columns: dict[str, list[str]], gap: int) -> int:
-    """How many cells columns take with a gap between them."""
-    return widths(([SHORT.get(name, name), *cells] for name, cells in columns.items()), gap)
+def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
+    return [[SHORT.get(name, name), *cells] for name, cells in columns.items()]
+
+
+def _spaced(
+    titles: list[str], numbers: Iterable[int], columns: list[list[str]], width: int
+) -> Table:
+    """An empty table; two cells stand between its columns where that has room."""
+    made = table(titles, [], numbers)
+    made.padding = (0, 2 if widths(columns, 2) <= width else 1, 0, 0)
+    return made
 
 
 def _kind(row: Row, highest: str = "") -> str:
@@ -168,10 +182,6 @@ def _why_none(row: Row, highest: str) -> str:
     return "few queries" if row.head.queries[highest] < FEWEST else "may be chance"
 
 
-def _layer(row: Row) -> str:
-    return NOTHING if row.head.layer is None else str(row.head.layer)
-
-
 def _number(row: Row, name: str) -> float | None:
     return getattr(row.head, "self_" if name == "self" else name) if name else None
 
@@ -183,3 +193,44 @@ def _short(number: float | None) -> str:
 def _alike(found: list[str]) -> str:
     """What all rows agree on, or nothing."""
     return found[0] if len(set(found)) == 1 else ""
+
+
+def shares_table(rows: Rows, evidence: bool, width: int) -> Table:
+    """A column for each segment that is read; or with the evidence a line for each.
+
+    Where there is no room for the columns, names are shortened; then each has a line.
+    """
+    names = {name for _, row in rows for name in (row.from_, row.to)}
+    kinds = [listed(rows)] if evidence else [cells(rows), listed(rows)]
+    tried = [
+        made
+        for whole in kinds
+        for made in (whole, *(_shortened(whole, names, size) for size in NAMES))
+    ]
+    made = next((one for one in tried if widths(_columns(one), 1) <= width), tried[-1])
+    drawn = _spaced(made.titles, made.numbers, _columns(made), width)
+    for line in made.lines:
+        drawn.add_row(*map(Text, line))
+    for line in made.beneath:
+        drawn.add_row(*map(Text, line), style="dim")
+    return drawn
+
+
+def _shortened(made: Cells, names: set[str], size: int) -> Cells:
+    """With names of segments of at most so many cells."""
+
+    def short(words: list[str]) -> list[str]:
+        return [
+            fit(word, size, left=True) if word in names and cell_len(word) > size else word
+            for word in words
+        ]
+
+    return made._replace(
+        titles=short(made.titles),
+        lines=[short(line) for line in made.lines],
+        beneath=[short(line) for line in made.beneath],
+    )
+
+
+def _columns(made: Cells) -> list[list[str]]:
+    return [list(one) for one in zip(made.titles, *made.lines, *made.beneath, strict=True)]

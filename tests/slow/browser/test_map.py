@@ -6,7 +6,7 @@ import pytest
 import torch
 from browsed import as_shown
 
-from heedful.views.explorer.page_files import PAGE
+from heedful.views.explorer.one_file import PAGE
 from heedful.views.explorer.wire import packed, unpacked
 from heedful.views.one_script import one_script
 

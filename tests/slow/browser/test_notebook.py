@@ -8,9 +8,8 @@ import pytest
 from browsed import as_shown
 from every_kind import of_gpt, padded
 
-from heedful.views.notebook import frame
-from heedful.views.notebook.answering import Answering
-from heedful.views.notebook.opening import opened_on
+from heedful.views.notebook.answering import Answering, opened_on
+from heedful.views.notebook.shows import frame
 from heedful.views.notebook.widget import Page as Widget
 
 # JupyterLab's page, as far as it matters: a policy that lets Blobs run, as anywidget needs
@@ -155,7 +154,7 @@ def test_a_page_in_a_frame_under_a_strict_policy(opened, monkeypatch):
     recording = of_gpt()
     page = opened("about:blank", "about:", offline=True).page
     head = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{STRICT}"><body>'
-    page.set_content(head + frame.frame(recording[1]))
+    page.set_content(head + frame(recording[1]))
     cell = page.frame_locator("iframe").locator("body")
     assert cell.get_by_label("Layer").first.input_value() == "1"
     field = cell.locator("canvas[role=application]")

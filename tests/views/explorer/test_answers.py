@@ -6,6 +6,7 @@ import every_kind
 import numpy as np
 import pytest
 import torch
+from process_defaults import default_elsewhere, default_type
 
 from heedful.errors import ArgumentError, RunError
 from heedful.recording.certificate import Check
@@ -13,8 +14,10 @@ from heedful.recording.row_sums import RowSums
 from heedful.views.explorer import answers as of_answers
 from heedful.views.explorer import overview as of_overview
 from heedful.views.explorer import region as of_region
+from heedful.views.explorer import region as of_shares
 from heedful.views.explorer import tiles
-from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.answers import Answers
+from heedful.views.explorer.contents import Contents
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
@@ -26,9 +29,9 @@ def recordings():
     return {kind: every_kind.MADE[kind]() for kind in KINDS} | {"long": every_kind.long(600)}
 
 
-def asking(recording):
+def asking(recording, **options):
     """A function that asks about one recording, and its answers."""
-    answers = Answers(Texts({"one": recording}))
+    answers = Answers(Texts({"one": recording}, **options))
 
     def ask(question, call="0.0.0", **words):
         given = {name: str(word) for name, word in words.items()}
@@ -138,7 +141,6 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
 def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
     monkeypatch.setattr(tiles, "CELLS", 100)
     monkeypatch.setattr(tiles, "SIDE", 16)
-    monkeypatch.setattr("heedful.views.explorer.pyramid.SIDE", 16)
     [call] = recordings["long"]
     ask = asking(recordings["long"])
     head, found = ask("tile", place="1,5,0,0", reduce="max")
@@ -246,6 +248,65 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
     assert ask("row", heads=0, at=0)[0]["word"] == "exact"
 
 
+def expected(call, keys, queries):
+    """What the library's table says, (H, A, B) and (H, A)."""
+    found = call.segments(keys, queries=queries)
+    from_ = list(dict.fromkeys(row.from_ for row in found))
+    to = [name for name in dict.fromkeys(row.to for row in found) if name != "learned sink"]
+    of = {(row.head, row.from_, row.to): row for row in found}
+    parts = [[[of[head, a, b] for b in to] for a in from_] for head in call.heads]
+
+    def numbers(name):
+        as_rows = [[[getattr(row, name) for row in line] for line in one] for one in parts]
+        return np.array(as_rows, dtype=float)
+
+    return {"share": numbers("share"), "chance": numbers("chance"),
+            "queries": numbers("queries")[..., 0]}  # fmt: skip
+
+
+@pytest.mark.parametrize("in_steps", [False, True], ids=["at once", "in steps"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch):
+    if in_steps:
+        monkeypatch.setattr(of_shares, "FEW", 0)
+        monkeypatch.setattr(of_shares, "BAND", 20)
+    ask = asking(recordings[kind])
+    calls = ask.answers.texts._text(0, 0, None).calls
+    call, where = calls[-1], f"0.0.{len(calls) - 1}"
+    _, N, M = call.shape
+    keys = {"first": slice(0, 2), "odd": [2, M - 1], "middle": [1, 3]}
+    words = {"keys": f"0-2;2-3,{M - 1}-{M};1-2,3-4"}
+    queries = None
+    if call.crosses:
+        queries, words["queries"] = {"late": slice(1, N)}, f"1-{N}"
+    about, found = ask("segments", where, **words)
+    if in_steps:
+        assert about["word"] != "exact"
+        assert not found
+        assert about["done"] == 0
+        while ask.answers.background.work(iter([True, False]).__next__):
+            about, found = ask("segments", where, **words)
+            assert about["word"] == "exact" or 0 < about["done"] < 1
+    assert about["word"] == "exact"
+    assert about["sinks"] == (kind == "sinks")
+    true = expected(call, keys, queries)
+    for name, numbers in true.items():
+        np.testing.assert_allclose(found[name], numbers, atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(found["keys"][:3], [2, 2, 2])
+
+
+def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):
+    about = asking(recordings["cross"], segments={"a": [0, 1, 3]}).answers.texts.about()
+    [text] = about[0]["texts"]
+    assert text["crosses"]
+    assert text["marks"] == {"source": [{"name": "a", "runs": [[0, 2], [3, 4]]}], "target": []}
+    reads = {call["kind"]: call["reads"] for call in text["calls"]}
+    assert reads["cross"] == ["target", "source"]
+    assert reads["causal"] == ["target", "target"]
+    with pytest.raises(ArgumentError, match="token"):
+        Texts({"one": recordings["causal"]}, segments={"a": [9999]})
+
+
 CELL = {"head": "0", "query": "1", "key": "0"}
 REGION = {"head": "0", "queries": "0-5", "keys": "0-5"}
 WRONG = [
@@ -282,5 +343,31 @@ def test_what_does_not_fit_is_refused_in_a_line(recordings, question, words):
     assert len(str(error.value)) < 200
 
 
-def test_every_question_is_asked_here():
-    assert set(QUESTIONS) == {question for question, _ in WRONG} | {"about"}
+BY_DEFAULT = ("biased", "capped", "cross", "padded", "sinks")
+ASKED = {
+    "small": {},
+    "scores": {},
+    "row": {"heads": "0", "at": "2"},
+    "column": {"heads": "0", "at": "1"},
+    "cell": {"head": "0", "query": "2", "key": "1"},
+}
+
+
+def told(recording):
+    """All of a file, and some answers of a server."""
+    texts = Texts({"a": recording})
+    answers = Answers(texts)
+    asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in ASKED.items()]
+    contents = Contents(texts, 40_000, 16, lambda share: None)
+    inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
+    return [contents.deflated({}), *inputs, *asked]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
+@pytest.mark.parametrize("of", BY_DEFAULT)
+def test_another_default_changes_nothing(of, kind):
+    recording = every_kind.MADE[of]()
+    expected = told(recording)
+    with default_elsewhere() if kind is None else default_type(kind):
+        found = told(recording)
+    assert found == expected

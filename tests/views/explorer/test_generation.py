@@ -88,7 +88,7 @@ def test_it_writes_what_generate_writes(wishes):
         assert (told["runs"], told["tokens"], told["prompt"], told["why"]) == (False, 19, 7, "")
 
 
-def test_each_length_is_what_one_pass_over_it_gives():
+def test_each_length_is_what_one_pass_over_it_gives_and_chances_are_the_models_own():
     opened = letters(kv_heads=1)
     session = Session(opened)
     told = session.do("begin", prompt="a head ", **WISHES)
@@ -111,11 +111,6 @@ def test_each_length_is_what_one_pass_over_it_gives():
         with pytest.raises(ArgumentError, match="1 to 19"):
             session.answers.ask("row", {"call": f"0.0.0.{wrong}", "heads": "2", "at": "0"})
 
-
-def test_chances_are_the_models_own():
-    opened = letters()
-    session = Session(opened)
-    told = session.do("begin", prompt="a head ", **WISHES)
     with torch.inference_mode():
         likely = opened.model(torch.tensor([session.ids])).logits[0].double().softmax(-1)
     chosen = likely[6:-1].gather(-1, torch.tensor(session.ids[7:])[:, None])[:, 0]

@@ -16,10 +16,8 @@ from heedful.ops.causes import Causes
 from heedful.ops.masks import Causal
 from heedful.recording import Call
 from heedful.recording.certificate import Check
-from heedful.views.explorer import pyramid as of_pyramid
 from heedful.views.explorer import tiles
-from heedful.views.explorer.pyramid import Pyramid
-from heedful.views.explorer.tiles import Place
+from heedful.views.explorer.tiles import Place, Pyramid
 
 
 def call_of(of):
@@ -41,10 +39,8 @@ def pooled(map_, allowed, cell, reduce):
 def small_tiles():
     """Tiles of 4 × 4 pixels, pyramids from cells of 2 × 2 on: a map of 13 tokens has them all."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tiles, of_pyramid):
-            patch.setattr(module, "SIDE", 4)
-        patch.setattr(of_pyramid, "FINEST", 1)
-        patch.setattr(of_pyramid, "BAND", 1)
+        for name, size in (("SIDE", 4), ("FINEST", 1), ("BAND", 1)):
+            patch.setattr(tiles, name, size)
         yield
 
 
@@ -65,66 +61,44 @@ def of_whole(found, place):
 
 
 @settings(max_examples=25)
-@given(made=causes(), reduce=st.sampled_from(["mean", "max"]))
-@pytest.mark.usefixtures("small_tiles")
-def test_an_exact_tile_is_the_map_pooled(made, reduce):
-    of, (map_, _) = made
-    call = call_of(of)
-    for place in places(call, reduce):
-        cell = 1 << place.level
-        expected = pooled(map_[place.head], choices(of)[place.head], (cell, cell), reduce)
-        found = tiles.exact(call, place)
-        np.testing.assert_allclose(found, of_whole(expected, place), atol=4e-6)
-
-
-@settings(max_examples=25)
-@given(made=causes(), reduce=st.sampled_from(["mean", "max"]), few=st.integers(1, 3))
-@pytest.mark.usefixtures("small_tiles")
-def test_a_sampled_tile_has_one_query_of_each_row_of_pixels(made, reduce, few):
-    of, (map_, _) = made
-    call, N = call_of(of), of.shape[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "QUERIES", few)
-        for place in places(call, reduce):
-            cell = 1 << place.level
-            rows = [min(start + cell // 2, N - 1) for start in range(0, N, cell)]
-            parts = map_[place.head][rows], choices(of)[place.head][rows]
-            expected = of_whole(pooled(*parts, (1, cell), reduce), place)
-            np.testing.assert_allclose(tiles.sampled(call, place), expected, atol=4e-6)
-
-
-@settings(max_examples=25)
 @given(
     made=causes(),
     reduce=st.sampled_from(["mean", "max"]),
+    few=st.integers(1, 3),
     stops=st.lists(st.integers(0, 3), min_size=1, max_size=4),
 )
 @pytest.mark.usefixtures("small_tiles")
-def test_a_pyramid_built_in_pieces_is_the_map_pooled_at_every_level(made, reduce, stops):
+def test_tiles_are_the_map_pooled_exact_sampled_and_of_a_pyramid(made, reduce, few, stops):
+    """Sampled, a row of pixels is one query's; a pyramid is built in pieces, and read meanwhile."""
     of, (map_, _) = made
-    call = call_of(of)
+    call, N = call_of(of), of.shape[1]
     whole = Pyramid(call, call.shape[0] - 1, reduce)
 
-    def compare():
+    def compare(found, place, rows=slice(None), high=None):
+        cell = 1 << place.level
+        parts = map_[place.head][rows], choices(of)[place.head][rows]
+        expected = of_whole(pooled(*parts, (high or cell, cell), reduce), place)
+        np.testing.assert_allclose(found, expected, atol=4e-6, err_msg=str(place))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "QUERIES", few)
+        for place in places(call, reduce):
+            compare(tiles.exact(call, place), place)
+            cell = 1 << place.level
+            middles = [min(start + cell // 2, N - 1) for start in range(0, N, cell)]
+            compare(tiles.sampled(call, place), place, middles, 1)
+    for steps in [*stops, N + 1]:  # each time so many steps, then somebody asks
+        left = iter([True] * steps)
+        whole.build(lambda left=left: next(left, False))
         for place in places(call, reduce, 1):
             if whole.has(place):
-                cell = 1 << place.level
-                expected = pooled(map_[place.head], choices(of)[place.head], (cell, cell), reduce)
-                np.testing.assert_allclose(
-                    whole.tile(place), of_whole(expected, place), atol=4e-6, err_msg=str(place)
-                )
-
-    for steps in stops:  # each time so many steps, then somebody asks
-        left = iter([True] * steps + [False])
-        whole.build(lambda left=left: next(left))
-        compare()
+                compare(whole.tile(place), place)
     assert whole.build()
     assert all(whole.has(place) for place in places(call, reduce, 1))
-    compare()
 
 
 def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
-    monkeypatch.setattr(of_pyramid, "FINEST", 0)
+    monkeypatch.setattr(tiles, "FINEST", 0)
     query = torch.tensor([[[1000.0], [1000.0]]])
     key = torch.tensor([[[1.0], [-1.0]]])
     whole = Pyramid(call_of(Causes(query, key, 1.0, Causal())), 0, "max")

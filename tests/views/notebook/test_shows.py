@@ -8,13 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from every_kind import MADE, of_gpt, padded
+import transformers
+from every_kind import MADE, of_gpt, padded, sharp
 
 import heedful
 from heedful.errors import ArgumentError
 from heedful.recording import notebook
-from heedful.views.notebook import frame, looking, shows
-from heedful.views.notebook.opening import opened_on
+from heedful.views.explorer.texts import Texts
+from heedful.views.notebook import shows
+from heedful.views.notebook.answering import opened_on
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -40,8 +42,7 @@ def test_the_page_with_the_table_and_the_words_beside_it(kernel):
 
 
 def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
-    for module in (shows, looking):
-        monkeypatch.setattr(module, "has_widgets", lambda: False)
+    monkeypatch.setattr(shows, "has_widgets", lambda: False)
     monkeypatch.setattr(notebook, "find_spec", lambda name: None)
     recording = of_gpt()
     assert recording._repr_mimebundle_() is None
@@ -64,8 +65,8 @@ def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, hos
 
 def test_a_frame_is_small_shut_in_and_begins_with_words():
     [call] = MADE["causal"]().sequences[0][1:2]
-    found = frame.frame(call)
-    assert len(found) < frame.LIMIT * 1.1e6
+    found = shows.frame(call)
+    assert len(found) < shows.LIMIT * 1.1e6
     line, page = re.fullmatch(
         r'<div style="[^"]*">(.*?)</div><iframe sandbox="allow-scripts allow-downloads" .*? '
         r'srcdoc="(.*)"></iframe>', found, re.S,
@@ -100,9 +101,6 @@ def test_a_call_whose_recording_is_gone_is_shown_alone():
 def test_look_takes_what_can_be_looked_at(tmp_path):
     recording = of_gpt()
     path = recording.save(tmp_path / "one.safetensors")
-    assert repr(heedful.look(recording)) == (
-        "<Look at Recording of 2 calls, 1 sequence; a notebook shows it>"
-    )
     assert heedful.look(recording, layers=[1], heads=[0])._repr_html_() == recording._repr_html_()
     assert len(heedful.look(path).shown) == len(heedful.look(str(path)).shown) == 2
     for wrong, words in [
@@ -113,3 +111,28 @@ def test_look_takes_what_can_be_looked_at(tmp_path):
     ]:
         with pytest.raises(heedful.errors.HeedfulError, match=words):
             wrong()
+
+
+def test_every_window_is_listed_its_code_gives_it_and_it_opens_on_itself():
+    """Two images in four windows each."""
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[2], num_heads=[2], window_size=4
+    )
+    model = transformers.SwinModel._from_config(config, attn_implementation="eager")
+    x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), heedful.record(sharp(model, 6, 0.3)) as recording:
+        [true] = model(x, output_attentions=True).attentions
+    texts = Texts({"swin": recording})
+    [about] = texts.about()
+    names = [f"text {text}, part {part}" for text in (1, 2) for part in (1, 2, 3, 4)]
+    assert [text["label"] for text in about["texts"]] == names
+    for t, text in enumerate(about["texts"]):
+        calls = eval(text["code"], {"recording": recording})
+        assert len(text["calls"]) == 2
+        for c, call in enumerate(text["calls"]):
+            shown = texts.call(0, t, c).weights()
+            torch.testing.assert_close(shown, calls[call["at"]].weights())
+        torch.testing.assert_close(shown, true[t], atol=1e-5, rtol=0)
+    window = recording.sequences[1].parts[2]
+    assert opened_on(window)[1] == "call=0.6.0"
+    assert opened_on(window[1])[1] == "call=0.6.1"

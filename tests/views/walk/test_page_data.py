@@ -1,4 +1,6 @@
-"""What a page is given of a model's walk: the library's own numbers, and what was left out."""
+"""A walk as a page and as JSON have it: the library's own numbers, and what was left out."""
+
+import json
 
 import numpy as np
 import pytest
@@ -7,16 +9,10 @@ from walks import walk
 
 from heedful.explain import document_004
 from heedful.views.explorer.wire import unpacked
-from heedful.views.walk.page_data import as_bytes
+from heedful.views.walk import page_data
+from heedful.views.walk.page_data import as_bytes, as_data
 
 KINDS = ("gpt", "convolved", "grouped", "bert", "seq2seq")
-
-
-def told(found, **room):
-    """The head, and a function that gives a stage's numbers as they were written."""
-    head, arrays = unpacked(as_bytes(found, **room))
-    stages = [*found.stages]
-    return head, stages, arrays
 
 
 def kept(one):
@@ -27,7 +23,7 @@ def kept(one):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_and_every_formula_is_the_librarys(kind):
     found = walk(kind, layer=1, head=2)
-    head, stages, arrays = told(found)
+    (head, arrays), stages = unpacked(as_bytes(found)), [*found.stages]
     assert [one["name"] for one in head["stages"][: len(stages)]] == [s.name for s in stages]
     for i, stage in enumerate(stages):
         one = head["stages"][i]
@@ -78,11 +74,12 @@ def test_what_is_too_large_keeps_its_first_and_its_last():
 
 def test_what_is_read_from_another_section_is_there_too():
     """The states that come to an opened block are of no section: the page needs their numbers."""
-    head, stages, arrays = told(walk("gpt", layer=1))
-    extra = head["stages"][len(stages) :]
-    assert [one["name"] for one in extra] == ["states"]
-    assert head["section"][len(stages) :] == [None]
-    assert f"numbers {len(stages)}" in arrays
+    found = walk("gpt", layer=1)
+    head, arrays = unpacked(as_bytes(found))
+    at = len(found.stages)
+    assert [one["name"] for one in head["stages"][at:]] == ["states"]
+    assert head["section"][at:] == [None]
+    assert f"numbers {at}" in arrays
 
 
 def test_document_004s_printed_numbers():
@@ -95,8 +92,49 @@ def test_document_004s_printed_numbers():
     row = [0.841471, 0.540302, 0.681561, 0.731761, 0.533168, 0.846009, 0.409309, 0.912396]
     np.testing.assert_allclose(table[1, :8], row, atol=5e-7)
     np.testing.assert_allclose(table[1, 60:], [0.000178, 1.0, 0.000133, 1.0], atol=5e-7)
-    head, _ = unpacked(as_bytes(found))
-    assert [section["title"].split(":")[0] for section in head["sections"]] == [
-        "Step 3",
-        "Steps 4.3 to 4.6",
-    ]
+
+
+@pytest.mark.parametrize("kind", ["grouped", "seq2seq"])
+def test_all_of_a_walk_is_json(kind):
+    found = walk(kind, layer=1)
+    data = json.loads(json.dumps(as_data(found)))
+    assert [group["title"] for group in data["groups"]] == [s.title for s in found.sections]
+    assert [step["name"] for step in data["steps"]] == [stage.name for stage in found.stages]
+    for step, stage in zip(data["steps"], found.stages, strict=True):
+        assert step["name"] in data["groups"][step["group"]]["steps"]
+        assert step["shape"] == list(stage.shape)
+        assert step["chain"] == [list(shape) for shape in stage.chain]
+        assert step["factors"] == [factor.name for factor in stage.factors or ()]
+        shown = stage.part(*step["indices"])
+        numbers = torch.tensor(np.array(step["numbers"], float)).nan_to_num(-torch.inf)
+        torch.testing.assert_close(numbers, shown.double(), check_dtype=False)
+        if stage.rows != "width" and stage.columns != "id":
+            assert step["written_out"] is None or " = " in step["written_out"]
+    assert data["answers"][-1]["likeliest"][0]["token"] == found.answers[-1].likeliest[0].token
+    probabilities = data["steps"][-1]
+    assert probabilities["labels"] == list(found.vocabulary[: len(found.vocabulary)])
+    assert sum(probabilities["numbers"][2]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_followed_token_has_its_rows_and_its_answer():
+    found = walk("gpt")
+    data = as_data(found, found.places("and"))
+    [answer] = data["answers"]
+    assert (answer["place"], answer["token"]) == (3, "and")
+    steps = {step["name"]: step for step in data["steps"]}
+    assert steps["inner"]["indices"][0] == [3]
+    assert len(steps["rotated key"]["numbers"][0]) == 7
+    assert len(steps["rotated query"]["numbers"][0]) == 1
+
+
+def test_large_steps_are_given_at_their_corners(monkeypatch):
+    found = walk("gpt", 20)
+    monkeypatch.setattr(page_data, "WHOLE", 1_000)
+    monkeypatch.setattr(page_data, "TABLE", 100)
+    steps = {step["name"]: step for step in as_data(found)["steps"]}
+    corner = [0, 1, 2, 3, 4, 5, 18, 19]
+    assert steps["weights"]["indices"] == [corner, corner]
+    expected = found.stage("weights").part(corner, corner)
+    torch.testing.assert_close(torch.tensor(steps["weights"]["numbers"]), expected)
+    assert not steps["W_query"]["whole"]
+    assert steps["embeddings"]["whole"]

@@ -1,16 +1,25 @@
-"""A variant as the page computes it itself, beside the library's, on any sentence."""
+"""A variant as the page computes it itself, on any sentence, and what it writes out of numbers."""
 
+import math
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from node import returned
+from walks import walk
 
 from heedful.explain import VARIANTS, explain, vector
 from heedful.explain.variants import hash32, mix32
 from heedful.text.examples import SENTENCE
 from heedful.text.words import words
-from heedful.views.walk.typed import MOST, as_typed
+from heedful.views import walk as of_walk
+from heedful.views.walk.offline import MOST, as_typed
+from heedful.views.walk.page_data import as_bytes
 
+PAGE = Path(of_walk.__file__).parent / "page"
+WIRE = PAGE.parents[1] / "explorer" / "page" / "wire.js"
 SENTENCES = (
     SENTENCE,
     "Don't panic: 3.14 is fine, 10,000 are well-known; one_two.",
@@ -31,6 +40,17 @@ ALL = """asked.map(([frame, text, second]) => {
         one.at(one.shape.length > 2 ? Math.floor((h * heads) / one.shape[0]) : 0, r, c)))),
   })) };
 })"""
+
+
+@pytest.fixture
+def computed(tmp_path):
+    """What a line of JavaScript returns, of the names of some modules and of what is `asked`."""
+
+    def call(names, line, asked=None, data=b""):
+        modules = {"wire": WIRE, **{name: PAGE / f"{name}.js" for name in names}}
+        return returned(tmp_path, modules, line, asked, data)
+
+    return call
 
 
 def drawn_sentences(count):
@@ -90,18 +110,74 @@ def test_the_hashes_are_the_published_ones_here_and_in_the_page(computed):
     assert computed(["vectors"], "asked.map(vectors.mix32)", list(MIXED)) == list(MIXED.values())
 
 
-def test_document_002s_printed_numbers(computed):
-    [made] = computed(["typed"], ALL, [[as_typed("simple"), SENTENCE, ""]])
-    stages = {one["name"]: np.array(one["numbers"][0]).round(4) for one in made["stages"]}
-    assert stages["scores"][0].tolist() == [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310]
-    assert stages["scores"][1].tolist() == [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865]
-    assert stages["weights"][1].tolist() == [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581]
-    assert stages["context"][1].tolist() == [0.4419, 0.6515, 0.5683]
-    assert stages["context"][5].tolist() == [0.4177, 0.6503, 0.5645]
+CELLS = """walk.stages.flatMap((stage) => {
+  const [row, column] = [stage.rows.at(-1), stage.columns.at(1) ?? 0];
+  return [0, walk.heads - 1].map((head) => ({
+    name: stage.name, value: stage.at(head, row, column),
+    line: sums.sum({ stage, head, row, column }).map((part) => part.text).join(""),
+  }));
+})"""
+OF_MODEL = f"((walk) => {CELLS})(given.given(wire.unpacked(bytes)))"
 
 
-def test_words_beyond_those_that_are_computed_are_counted(computed):
-    line = """(({ tokens, memory, beyond }) => [tokens.length, memory.length, beyond])
-      (typed.typed(asked, 'a '.repeat(45), 'b '.repeat(50)))"""
-    assert computed(["typed"], line, as_typed("simple")) == [MOST, 0, [5, 0]]
-    assert computed(["typed"], line, as_typed("cross")) == [MOST, MOST, [5, 10]]
+def value(text):
+    """What is written left of the sign, by Python's arithmetic; None where it is words."""
+    text = re.sub(r" \([\d,]+ others\)", "", text.replace("−", "-"))
+    text = text.replace("·", "*").replace("×", "*").replace("²", "**2")
+    text = re.sub(r"e\^(\([^)]*\)|-?[\d.]+)", r"exp(\1)", text)
+    text = re.sub(r"10000\^", "10000**", text)
+    if re.search(r"\b(row|number|hidden|others)\b", text):
+        return None
+    return eval(text, {"exp": math.exp, "max": max, "sin": math.sin, "cos": math.cos})
+
+
+def check(cells):
+    checked = 0
+    for cell in cells:
+        if not cell["line"]:
+            continue
+        made, sign, total = cell["line"].rpartition(" = ")
+        assert sign, cell
+        if cell["value"] == "-Infinity":
+            assert total == "−∞"
+            continue
+        shown = float(total.replace("−", "-"))
+        assert shown == pytest.approx(cell["value"], rel=6e-3, abs=6e-5)
+        again = value(made)
+        if again is not None:
+            assert again == pytest.approx(cell["value"], rel=2e-2, abs=6e-3), cell
+            checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("kind", ["gpt", "grouped", "bert", "seq2seq"])
+def test_a_written_out_number_of_a_model(computed, kind):
+    cells = computed(["given", "sums"], OF_MODEL, data=as_bytes(walk(kind, layer=1)))
+    assert check(cells) > 25
+
+
+def test_a_convolutions_first_tokens_have_fewer_numbers_and_the_first_none(computed):
+    line = """((walk) => {
+      const stage = walk.stages.find((one) => one.name === "before");
+      return [0, 1, 2, 6].map((row) => ({
+        name: stage.name, value: stage.at(0, row, 5),
+        line: sums.sum({ stage, head: 0, row, column: 5 }).map((part) => part.text).join(""),
+      }));
+    })(given.given(wire.unpacked(bytes)))"""
+    first, *others = computed(["given", "sums"], line, data=as_bytes(walk("convolved")))
+    assert first["line"] == "no token stands before = 0.00"
+    assert [cell["line"].count("×") for cell in others] == [1, 2, 3]
+    assert check(others) == 3
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_written_out_number_of_a_variant(computed, variant):
+    line = f"((walk) => {CELLS})(typed.typed(asked, 'one cup of tea', 'du thé'))"
+    assert check(computed(["typed", "sums"], line, as_typed(variant))) > 3
+
+
+def test_what_was_left_out_is_one_number(computed):
+    data = as_bytes(walk("gpt", count=40), room=20_000)
+    cells = computed(["given", "sums"], OF_MODEL, data=data)
+    assert any("others" in cell["line"] for cell in cells)
+    assert check(cells) > 10

@@ -19,15 +19,14 @@ from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
 from heedful.ops.score_tables import as_slice, evenly
 from heedful.recording import Call
-from heedful.views.explorer import images, tiles
+from heedful.views.explorer import tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.overview import Overview
-from heedful.views.explorer.pyramid import Pyramid
-from heedful.views.explorer.region import Strongest, Sums
-from heedful.views.explorer.shares import SharesOf
+from heedful.views.explorer.region import Strongest, Sums, shares
+from heedful.views.explorer.text import as_data, picture_of
 from heedful.views.explorer.texts import Texts
-from heedful.views.explorer.tiles import Place
+from heedful.views.explorer.tiles import Place, Pyramid
 from heedful.views.explorer.wire import packed
 
 WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once where their sums are not known
@@ -35,7 +34,7 @@ TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # at most so many in o
 LONGEST = 200  # characters of a token that are sent; the page says how many it has
 FOUND = 1000  # places of a text that are sent
 SOME = 64  # queries of which a column is sampled
-KEPT = 64  # sums of rows and other work, and tiles, that are kept
+KEPT, TILES = 4000, 64  # work, of some kilobytes each, and sampled tiles that are kept
 PYRAMIDS = 4  # that are kept: at 131,072 tokens one has 64 MB
 PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
@@ -51,10 +50,9 @@ class Answers:
         self.model: dict[str, Any] | None = None  # what records a new text, and what it reads
         self.written: dict[str, Any] | None = None  # how a text goes on, where one can
         self.background = Background()
-        self.shares = SharesOf(texts, self.background)
         self._jobs: dict[tuple, Job] = {}
         self._overviews: dict[Where, Overview] = {}
-        self._sampled = lru_cache(KEPT)(
+        self._sampled = lru_cache(TILES)(
             lambda where, place: tiles.sampled(texts.call(*where), place)
         )
 
@@ -91,10 +89,10 @@ class Answers:
     def image(self, asked: Asked) -> bytes:
         """The picture under an axis: its pixels (h, w, 3), and the patch of each token, (L,)."""
         where, axis, _ = self._axis(asked)
-        picture = images.picture_of(self.texts.call(*where), axis)
+        picture = picture_of(self.texts.call(*where), axis)
         if picture is None:
             raise ArgumentError(f"no image under the {axis}", expected="an axis of patches")
-        head, arrays = images.as_data(picture)
+        head, arrays = as_data(picture)
         return packed(head, **arrays)
 
     def find(self, asked: Asked) -> bytes:
@@ -131,9 +129,9 @@ class Answers:
         if head not in call.heads:
             raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
         place = Place(head, level, row, column, asked.choice("reduce", "mean", "max"))
-        rows, _ = place.region(call)
+        rows, columns = place.region(call)
         call.checked()
-        if tiles.is_direct(call, place):
+        if len(rows) * len(columns) <= tiles.CELLS:
             sums = self._unknown(where, [head], rows)
             if not sums:
                 # of half precision the model's kernel told the rows' sums in half precision too
@@ -218,6 +216,24 @@ class Answers:
         call.checked()
         return packed({**self._told(job), "cells": [list(cell) for cell in job.cells]})
 
+    def segments(self, asked: Asked) -> bytes:
+        """How much each head of a call reads of each segment, or how far that is.
+
+        `keys` are the marks, as 0-40,50-60;60-80; `queries` those of another text. What is in no
+        segment comes last, if there is any.
+        """
+        where, call = self._call(asked)
+        _, N, M = call.shape
+        keys = asked.marks("keys", M)
+        queries = asked.marks("queries", N) if call.crosses else None
+        key = ("shares", where, repr(keys), repr(queries))
+        job = self._job(key, lambda: shares(call, keys, queries))
+        if not job.is_whole:
+            self.background.show(job)
+            return packed({"word": "not computed yet", **job.said})
+        about = {"word": "exact", "sinks": call.causes.sinks is not None}
+        return packed(about, **job.arrays)
+
     def _call(self, asked: Asked) -> tuple[Where, Call]:
         where = asked.where()
         return where, self.texts.call(*where)
@@ -236,7 +252,7 @@ class Answers:
         if where not in self._overviews:
             call, even = self.texts.scored(*where)
             for before in [one for one in self._overviews if one[:3] == where[:3]]:
-                self.background.drop(self._overviews.pop(before))  # of a text that has grown since
+                self.background.forget(self._overviews.pop(before))  # of a text that grew
             self._overviews[where] = Overview(call, even)
         return self._overviews[where]
 
@@ -307,6 +323,6 @@ QUESTIONS: dict[str, Callable[[Answers, Asked], bytes]] = {
     "column": Answers.column,
     "cell": Answers.cell,
     "part": Answers.part,
-    "segments": lambda answers, asked: answers.shares.ask(asked),
+    "segments": Answers.segments,
     "strongest": Answers.strongest,
 }

@@ -10,7 +10,6 @@ from heedful.errors import ArgumentError
 from heedful.recording import Call
 
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
-RUN = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\Z", re.ASCII)
 LONGEST = 200  # characters of a text that is looked for
 SEGMENTS = 60  # that are marked at once
 
@@ -66,21 +65,19 @@ class Asked:
 
     def run(self, name: str, size: int) -> range:
         """Some of an axis, as `start-stop`; `stop` is not among them."""
-        start, _, stop = self._word(name).partition("-")
-        first, last = _number(start), _number(stop)
-        if first is None or last is None or not first <= last <= size:
+        found = _run(self._word(name), size)
+        if found is None:
             raise self._wrong(name, f"start-stop, whole numbers from 0 to {size}")
-        return range(first, last)
+        return found
 
     def marks(self, name: str, size: int) -> list[list[range]]:
         """Segments of an axis, as `0-40,50-60;60-80`: each some runs of neighbours."""
         found = []
         for segment in filter(None, self._word(name).split(";")):
-            runs = [RUN.match(run) for run in segment.split(",")]
-            own = [range(int(run[1]), int(run[2])) for run in runs if run is not None]
-            if len(own) < len(runs) or not all(run.start < run.stop <= size for run in own):
+            runs = [_run(run, size) for run in segment.split(",")]
+            found.append([run for run in runs if run])
+            if len(found[-1]) < len(runs):
                 raise self._wrong(name, f"segments such as 0-4,5-7;8-9, with ends up to {size}")
-            found.append(own)
         if len(found) > SEGMENTS:
             raise self._wrong(name, f"at most {SEGMENTS} segments")
         return found
@@ -128,3 +125,10 @@ class Asked:
 
 def _number(text: str) -> int | None:
     return int(text) if NUMBER.match(text) else None
+
+
+def _run(text: str, size: int) -> range | None:
+    start, _, stop = text.partition("-")
+    first, last = _number(start), _number(stop)
+    fits = first is not None and last is not None and first <= last <= size
+    return range(first, last) if fits else None  # type: ignore[arg-type]

@@ -1,14 +1,19 @@
-"""What is computed while nobody asks, step by step, so that a question never waits for long.
+"""Answers questions in turn, and works step by step where none waits, so that none waits long.
 
-What a map shows comes first, the newest wish first of all; heads that are only to be known come
-after it, in the order in which they were asked for. A job that fails says why and is left; what it
-was to make exact stays sampled.
+The newest question comes first: a page that is panned asks for tiles faster than they are computed,
+and what it asked for last is what it shows now. One that nobody waits for any more is not begun.
+
+Of the work, what a map shows comes first, the newest wish first of all; heads that are only to be
+known come after it, in the order in which they were asked for. A job that fails says why and is
+left; what it was to make exact stays sampled.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +21,10 @@ import torch
 
 from heedful.errors import HeedfulError, RunError
 
-MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
+PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
+REST = 0.05  # seconds without a question before idle work begins: they come in bursts
+
+Idle = Callable[[Callable[[], bool]], bool]
 
 
 class FaultError(RunError):
@@ -105,7 +113,7 @@ class Background:
         """Do this next: it is in view."""
         if not job.is_whole and not job.failed:
             self.forget(job)
-            self._shown = [*self._shown[1 - MOST :], job]
+            self._shown = [*self._shown, job]
 
     def know(self, job: Job) -> None:
         """Do this where nothing is to be shown."""
@@ -115,10 +123,6 @@ class Background:
     def forget(self, job: Job) -> None:
         """Do not do this any more."""
         self._shown = [one for one in self._shown if one is not job]
-
-    def drop(self, job: Job) -> None:
-        """Neither show this nor know it any more."""
-        self.forget(job)
         self._known = [one for one in self._known if one is not job]
 
     def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:
@@ -153,3 +157,86 @@ def _said(error: BaseException) -> str:
         return f"not computed: {error.strerror}"
     ours = as_ours(error)
     return f"not computed: {ours}" if isinstance(ours, FaultError) else str(ours)
+
+
+def nothing(going_on: Callable[[], bool]) -> bool:
+    """No work, ever."""
+    return False
+
+
+class Turns:
+    """A stack of questions, and a thread that answers them.
+
+    Args:
+        idle: is called where no question waits, and again while it returns True. It is given a
+            function that says whether it may go on.
+        watched: the same for work that somebody watches: it comes before `idle`, and at once.
+    """
+
+    def __init__(self, idle: Idle = nothing, *, watched: Idle = nothing) -> None:
+        self._waiting: list[tuple[Callable[[], Any], Future]] = []
+        self._changed = threading.Condition()
+        self._idle, self._watched, self._ended = idle, watched, False
+        self._thread = threading.Thread(target=self._answer, daemon=True, name="heedful-explorer")
+        self._thread.start()
+
+    def ask(self, work: Callable[[], Any]) -> Future:
+        """A future of what the work returns, or of a `HeedfulError`; cancelled, it is not begun."""
+        future: Future = Future()
+        with self._changed:
+            if self._ended:
+                _refuse(future)
+                return future
+            self._waiting = [one for one in self._waiting if not one[1].cancelled()]
+            self._waiting.append((work, future))
+            self._changed.notify()
+        return future
+
+    def end(self, seconds: float = 5.0) -> None:
+        """Answer nothing more: refuse who waits, and wait for the step that is being computed."""
+        with self._changed:
+            self._ended = True
+            refused, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for _, future in refused:
+            _refuse(future)
+        self._thread.join(seconds)
+
+    def _going_on(self) -> bool:
+        return not self._waiting and not self._ended
+
+    def _answer(self) -> None:
+        while True:
+            with self._changed:
+                if self._ended:
+                    return
+                asked = self._waiting.pop() if self._waiting else None
+            if asked is not None:
+                _fulfil(*asked)
+                if not self._watched(self._going_on):
+                    self._await(REST)
+            elif self._watched(self._going_on):
+                continue
+            elif not self._idle(self._going_on):
+                self._await(PAUSE)
+
+    def _await(self, seconds: float) -> None:
+        """Wait for a question or the end, so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._going_on(), seconds)
+
+
+def _fulfil(work: Callable[[], Any], future: Future) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    with caught(future.set_exception):
+        future.set_result(work())
+
+
+def _refuse(future: Future) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(RefusedError("the explorer has ended"))
+
+
+class RefusedError(RunError):
+    """A question that is not answered, though nothing is wrong with it."""

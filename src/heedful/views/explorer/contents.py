@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,9 @@ from heedful.recording import Call
 from heedful.recording.head_types import Gathering
 from heedful.recording.progress import Progress, Tell
 from heedful.views.explorer.answers import LONGEST, Answers, Where
-from heedful.views.explorer.images import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.inputs_in_file import Inputs
 from heedful.views.explorer.overview import SMALL, Pictured, scores_told
+from heedful.views.explorer.text import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.texts import Texts, named
 from heedful.views.explorer.wire import packed, unpacked
 
@@ -92,9 +91,12 @@ class Contents:
             done += size
 
     def deflated(self, file: dict[str, Any]) -> bytes:
-        """All parts, with what the page says of itself."""
+        """All parts, each behind its length, with what the page says of itself."""
         about, _ = unpacked(Answers(self.texts).about())
-        return _deflated([*self._parts.parts, packed({"part": "about", **about, "file": file})])
+        deflate, pieces = zlib.compressobj(6), []
+        for part in (*self._parts.parts, packed({"part": "about", **about, "file": file})):
+            pieces.append(deflate.compress(struct.pack("<I", len(part)) + part))
+        return b"".join(pieces) + deflate.flush()
 
     def _side(self, room: float) -> int:
         """Cells of a picture of a head, fewer where there are thousands of heads."""
@@ -138,13 +140,6 @@ class Contents:
             return None
         head, arrays = as_data(picture, pixels)
         return self._parts.share(head, **arrays)
-
-
-def _deflated(parts: Iterable[bytes]) -> bytes:
-    """Parts one after the other, each behind its length, deflated."""
-    deflate = zlib.compressobj(6)
-    pieces = [deflate.compress(struct.pack("<I", len(part)) + part) for part in parts]
-    return b"".join(pieces) + deflate.flush()
 
 
 def _halved(numbers: Tensor) -> Tensor:

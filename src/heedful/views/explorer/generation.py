@@ -38,8 +38,7 @@ from heedful.recording.checks import is_whole
 from heedful.recording.growing import Growing
 from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.background import caught
-from heedful.views.explorer.continued import Continued, continued
-from heedful.views.explorer.growing_text import GrowingText
+from heedful.views.explorer.continued import Continued, GrowingText, continued
 from heedful.views.explorer.texts import Texts, short
 from heedful.views.explorer.wire import packed
 

@@ -27,8 +27,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-LONGEST = 4096  # characters of an address
-METHODS = ("GET", "HEAD", "POST")
 OURS = (None, "same-origin", "none")  # where a browser says that a request comes from
 
 
@@ -63,10 +61,6 @@ class Guard:
         """What answers one who may not ask; None to one who may."""
         if not self._is_ours(request.headers):
             return PlainTextResponse("not this host", 403)
-        if request.method not in METHODS:
-            return PlainTextResponse("not this method", 405, {"Allow": ", ".join(METHODS)})
-        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST:
-            return PlainTextResponse("too long an address", 414)
         given = request.query_params.get("word")
         if given is not None and request.url.path == "/" and self._is_word(given):
             answer = RedirectResponse("/", 303)

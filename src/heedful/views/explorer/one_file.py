@@ -7,9 +7,11 @@ heads have these; every head has its picture and its scores (`contents.py`).
 from __future__ import annotations
 
 import base64
+import gzip
 import math
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +20,16 @@ from heedful.files import replacing
 from heedful.recording.progress import Tell, within
 from heedful.views.explorer.contents import Contents, Head
 from heedful.views.explorer.inputs_in_file import SINGLE, Inputs, bytes_of
-from heedful.views.explorer.page_files import PAGE, styles
 from heedful.views.explorer.texts import Texts
-from heedful.views.offline_page import element, shell
-from heedful.views.one_script import one_script
+from heedful.views.one_script import element, one_script, shell
 
+PAGE = Path(__file__).parent / "page"
+ALONE = "alone"  # the sheet of a page that has a window to itself
+# In their order: of equal rules the later one counts
+SHEETS = (
+    "base", "top", "heads", "map", "weight", "terms", "text", "picture", "segments", "generation",
+    "moments", ALONE, "tour",
+)  # fmt: skip
 ENTRY, WORKER = PAGE / "sources" / "file.js", PAGE / "sources" / "worker.js"
 LIMIT = 25.0  # MB of a file, where nothing else is told
 NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\n"
@@ -83,15 +90,9 @@ def write(
 
 
 def _bits(recordings: Texts, room: int) -> int:
-    """Bits of a number: single precision where that is little, else as many as all heads' fit in.
-
-    Where they do not all fit, more heads are worth more than the sixteenth bit.
-    """
-    calls = [call for _, call in recordings.calls()]
-    needed = {bits: sum(bytes_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
-    if needed[SINGLE] <= room / 4:
-        return SINGLE
-    return 16 if needed[16] <= 0.95 * room else 15
+    """Bits of a number: single precision where that is little."""
+    needed = sum(bytes_of(call, SINGLE) for _, call in recordings.calls())
+    return SINGLE if needed <= room / 4 else 16
 
 
 def _write_inputs(
@@ -144,3 +145,23 @@ def _rounded_up(difference: float) -> str:
     """One digit, and never less than it is."""
     digit = 10.0 ** math.floor(math.log10(difference))
     return f"{math.ceil(difference / digit) * digit:.1g}"
+
+
+def styles() -> list[Path]:
+    """The style sheets, in their order."""
+    return [PAGE / "style" / f"{name}.css" for name in SHEETS]
+
+
+@cache
+def served() -> dict[str, tuple[str, bytes]]:
+    """What a server answers, with its type, packed by gzip: two files, so that few are waited for.
+
+    >>> list(served())
+    ['page.js', 'page.css']
+    """
+    style = "".join(sheet.read_text("utf-8") for sheet in styles())
+    script = one_script(PAGE / "sources" / "server.js")
+    return {
+        "page.js": ("text/javascript", gzip.compress(script.encode())),
+        "page.css": ("text/css", gzip.compress(style.encode())),
+    }

@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import socket
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import FaultError
+from heedful.views.explorer.background import FaultError, RefusedError, Turns, nothing
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import Guard
-from heedful.views.explorer.page_files import PAGE, served
-from heedful.views.explorer.texts import short
-from heedful.views.explorer.turns import RefusedError, Turns, nothing
+from heedful.views.explorer.one_file import PAGE, served
+from heedful.views.explorer.texts import Texts, short
 
 # Of errors; 400 of all others
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
-NO_GENERATION = "no text grows here: start it with --generate"
 MOST = 2_000_000  # bytes of a text
+HOST = "127.0.0.1"
+LAST = 2  # seconds that an answer on its way has, when the server ends
 LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
 
 
@@ -48,7 +52,8 @@ class Explorer:
         model: Any = None,
         generation: Generation | None = None,
     ) -> None:
-        self.answers, self.model, self.generation = answers, model, generation
+        self.answers, self.model = answers, model
+        self.generation: Any = generation
         if model is not None:
             answers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
         if generation is not None:
@@ -58,12 +63,16 @@ class Explorer:
         routes = [
             Route("/", self._page),
             Route("/ask/{question}", self._ask),
-            Route("/record", self._record, methods=["POST"]),
-            Route("/generation", self._grown),
-            Route("/generation/file", self._saved),
-            Route("/generation/{deed}", self._done, methods=["POST"]),
             Route("/page/{path:path}", self._file),
         ]
+        if model is not None:
+            routes.append(Route("/record", self._record, methods=["POST"]))
+        if generation is not None:
+            routes += [
+                Route("/generation", self._grown),
+                Route("/generation/file", self._saved),
+                Route("/generation/{deed}", self._done, methods=["POST"]),
+            ]
         self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
 
     @property
@@ -89,11 +98,7 @@ class Explorer:
 
     async def _record(self, request: Request) -> Response:
         """Record a text that was typed, or a pair; what is known of all texts then."""
-        if self.model is None:
-            return PlainTextResponse("there is no model here, only recordings", 400)
         body = await _body(request)
-        if body is None:
-            return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a list of one text, or of two", 400)
@@ -105,13 +110,11 @@ class Explorer:
 
     async def _grown(self, request: Request) -> Response:
         """How far the text is that grows; with `at`, what else could stand at a place of it."""
-        generation, at = self.generation, request.query_params.get("at")
-        if generation is None:
-            return PlainTextResponse(NO_GENERATION, 400)
+        at = request.query_params.get("at")
         if at is None:
-            return await self._told(request, generation.told)
+            return await self._told(request, self.generation.told)
         place = int(at) if at.isascii() and at.isdigit() and len(at) < 13 else None
-        return await self._told(request, lambda: generation.rivals(place))
+        return await self._told(request, lambda: self.generation.rivals(place))
 
     async def _saved(self, request: Request) -> Response:
         """A text that grew, as the file of a recording."""
@@ -120,15 +123,11 @@ class Explorer:
 
     async def _done(self, request: Request) -> Response:
         """Begin, stop, go on or choose another token; how far the text is then."""
-        generation, deed = self.generation, request.path_params["deed"]
-        if generation is None:
-            return PlainTextResponse(NO_GENERATION, 400)
+        deed = request.path_params["deed"]
         if deed not in DEEDS:
             return PlainTextResponse("no such deed", 404)
         body = await _body(request)
-        if body is None:
-            return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
-        return await self._told(request, lambda: generation.do(deed, _json(body)))
+        return await self._told(request, lambda: self.generation.do(deed, _json(body)))
 
     async def _told(self, request: Request, work: Any) -> Response:
         """What the work gives when its turn has come, or why it gives nothing, in one line."""
@@ -153,13 +152,13 @@ async def _unless_gone(request: Request, future: Future) -> bytes | None:
     return answer.result()
 
 
-async def _body(request: Request) -> str | None:
-    """The text of a request; None where it is too long."""
+async def _body(request: Request) -> str:
+    """The text of a request, where it is not too long."""
     data = b""
     async for part in request.stream():
         data += part
         if len(data) > MOST:
-            return None
+            raise HTTPException(413, f"a text of more than {MOST:,} bytes")
     return data.decode("utf-8", "replace")
 
 
@@ -176,3 +175,53 @@ def _json(body: str) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):  # the latter of lists in lists without end
         return None
+
+
+def serve(
+    texts: Texts,
+    ready: Callable[[str], None],
+    *,
+    port: int = 0,
+    model: Any = None,
+    generation: Generation | None = None,
+) -> None:
+    """Answer browsers; `ready` is told the address, which can be opened.
+
+    Args:
+        texts: what is looked at.
+        ready: called with the address.
+        port: 0 is a free one.
+        model: an opened model, which records what is typed into the page.
+        generation: a text that grows while the page looks at it.
+
+    Raises:
+        RunError: a port that is taken.
+    """
+    with _listening(port) as listening:
+        taken = listening.getsockname()[1]
+        explorer = Explorer(Answers(texts), taken, model, generation)
+        settings = uvicorn.Config(
+            explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
+        )  # fmt: skip
+        try:
+            ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
+            uvicorn.Server(settings).run(sockets=[listening])
+        finally:
+            explorer.turns.end()
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket at a port of this machine alone."""
+    # told to be TCP: else asyncio lets small answers wait for one another, 40 ms each
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise RunError(
+            f"port {port} ({error.strerror})", remedy="leave --port out, and a free one is taken"
+        ) from error
+    return listening

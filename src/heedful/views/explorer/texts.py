@@ -19,7 +19,7 @@ from heedful.views.explorer.asked import Where
 from heedful.views.explorer.text import Text, texts_of
 
 if TYPE_CHECKING:
-    from heedful.views.explorer.growing_text import GrowingText
+    from heedful.views.explorer.continued import GrowingText
 
 NAMED = 40  # characters of a text by which it is called
 SIZES = 4  # of each text that grows, whose calls are kept: a page asks for the newest ones

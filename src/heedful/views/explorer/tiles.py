@@ -6,6 +6,7 @@ sampled, which its answer says: of each row of pixels, the weights of one query.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,11 +16,15 @@ from heedful.errors import ArgumentError
 from heedful.ops.causes import entries_of
 from heedful.ops.score_tables import as_slice, meeting
 from heedful.recording import Call
+from heedful.views.explorer.background import Job
 
 SIDE = 256  # pixels
 DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells
 CELLS = (SIDE << DIRECT) ** 2
 QUERIES = 32  # whose weights are sampled in one go
+FINEST = 5  # the level of a pyramid's cells: at 131,072 tokens they take 64 MB
+BAND = 16  # rows of cells that are computed in one step
+STEP = 1 << 24  # weights that are computed in one step
 
 
 class Place(NamedTuple):
@@ -56,12 +61,6 @@ def highest(call: Call) -> int:
     """The level at which the whole map is one tile."""
     _, N, M = call.shape
     return max(0, (max(N, M, 1) - 1).bit_length() - (SIDE.bit_length() - 1))
-
-
-def is_direct(call: Call, place: Place) -> bool:
-    """Whether a tile is few enough cells to be computed exactly at once."""
-    rows, columns = place.region(call)
-    return len(rows) * len(columns) <= CELLS
 
 
 def is_small(call: Call, place: Place) -> bool:
@@ -126,3 +125,68 @@ def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
     sizes = torch.full((pieces.shape[-2],), float(cell), dtype=torch.float32, device="cpu")
     sizes[-1] -= left
     return pieces.sum(-1) / sizes
+
+
+class Pyramid(Job):
+    """A head's map pooled once: its tiles of higher levels then cost a look at its cells.
+
+    A tile is there once its rows are. What a mask hides is never computed: a cell that is hidden
+    whole is NaN.
+    """
+
+    def __init__(self, call: Call, head: int, reduce: str) -> None:
+        self.call, self.head, self.reduce = call, head, reduce
+        self._rows = 0  # that are there
+        self._cells = torch.empty(0, 0, dtype=torch.float32, device="cpu")
+
+    def steps(self) -> Iterator[None]:
+        """Band after band."""
+        rows, columns = (-(-size // (1 << FINEST)) for size in self.call.shape[1:])
+        self._cells = self._cells.new_full((rows, columns), torch.nan)
+        band = max(1, min(BAND, STEP // (max(1, self.call.shape[2]) << FINEST)))
+        for first in range(0, rows, band):
+            self._rows = min(first + band, rows)
+            self._compute(range(first, self._rows))
+            self.done = self._rows / rows
+            yield
+
+    def has(self, place: Place) -> bool:
+        """Whether a tile can be read already."""
+        if place.level < FINEST or not len(self._cells):
+            return False
+        stop = (place.row + 1) * SIDE << (place.level - FINEST)
+        return self._rows >= min(stop, len(self._cells))
+
+    def tile(self, place: Place) -> Tensor:
+        """The pixels of a tile of a level from FINEST on; NaN is hidden."""
+        by = 1 << (place.level - FINEST)
+        rows, columns = (slice(at * SIDE * by, (at + 1) * SIDE * by) for at in place[2:4])
+        part = self._cells[rows, columns]
+        weights, seen = part.nan_to_num(), (~part.isnan()).float()
+        if self.reduce == "max":
+            pixels = pooled(weights, by, "max")
+        else:  # cells at the edge weigh what they have
+            _, N, M = self.call.shape
+            sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
+            pixels = pooled(weights * sizes, by, "mean") / pooled(sizes, by, "mean")
+        return pixels.masked_fill(pooled(seen, by, "max") == 0, torch.nan)
+
+    def _compute(self, band: range) -> None:
+        _, N, M = self.call.shape
+        cell = 1 << FINEST
+        queries = range(N)[band.start * cell : band.stop * cell]
+        keys = seen_by(self.call, queries, range(M), cell)
+        if not len(keys):  # they stay hidden
+            return
+        first = keys.start // cell
+        region = as_slice(queries), as_slice(keys)
+        cells = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
+        hidden = self.call.hidden_cells((cell, cell), self.head, *region)
+        part = self._cells[as_slice(band), first : first + cells.shape[1]]
+        part.copy_(cells.masked_fill(hidden, torch.nan))
+
+
+def _sizes(size: int) -> Tensor:
+    """How many queries or keys each cell has."""
+    firsts = torch.arange(0, size, 1 << FINEST, device="cpu")
+    return (size - firsts).clamp(max=1 << FINEST).float()

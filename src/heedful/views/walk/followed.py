@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.text import Text
 
 from heedful.explain import Explanation, Stage
 from heedful.views.numbers import WHOLE, Labels, corners, written
@@ -66,12 +65,9 @@ class Followed(Page):
             self._products(stage, range(stage.shape[-1]), Labels(()))
         else:
             self._print(self._matrices(stage)[0].lines(self.room, only=[self._place]))
-            self._print_after(self._example(stage, self.room))
-
-    def _print_after(self, part: list[Text]) -> None:
-        if part:
-            self.screen.print()
-            self._print(part)
+            if example := self._example(stage, self.room):
+                self.screen.print()
+                self._print(example)
 
     def _numbers(self, stage: Stage, columns: Sequence[int]) -> list[float]:
         """Some numbers of the followed token."""

@@ -1,7 +1,7 @@
-"""An explanation as a page has it: its words, and numbers in arrays.
+"""An explanation as data: for JSON, and as a page has it, its words, and numbers in arrays.
 
-Of a stage with too many numbers the first and the last rows and columns are kept, so that the page
-keeps to a size; of the vocabulary it is the likeliest tokens.
+For a page, of a stage with too many numbers the first and the last rows and columns are kept, so
+that the page keeps to a size; of the vocabulary it is the likeliest tokens.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.explain import Explanation, Formula, Stage
+from heedful.explain import Answer, Explanation, Formula, Section, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.walk.as_json import facts, words
+from heedful.views.numbers import WrittenOut
+from heedful.views.walk.printed import asks
 
 BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
 LEAST = 8  # rows or columns that are always kept
 FORMULAS = 8_000  # numbers of a stage whose formulas are written out one by one
 VOICES = 3  # answers whose likeliest tokens are kept
 PLACES = 16  # tokens of which the whole vocabulary was computed
+WHOLE, TABLE = 1_000_000, 20_000  # numbers of a step in JSON, of a table; of larger ones, corners
+CORNER = 8  # rows or columns of these
+ROOM = 200  # letters of a number written out
 
 
 class Kept(NamedTuple):
@@ -61,10 +65,7 @@ def about(found: Explanation) -> dict[str, Any]:
         "asked": found.asked,
         "missing": found.missing,
         "vocabulary": len(found.vocabulary),
-        "answers": [
-            {"place": one.place, "likeliest": [each._asdict() for each in one.likeliest]}
-            for one in found.answers
-        ],
+        "answers": [_answer(found, one) for one in found.answers],
         "sections": [
             {"title": each.title, "brief": each.kind == "blocks"} for each in found.sections
         ],
@@ -101,7 +102,7 @@ def _chosen(found: Explanation, stages: Sequence[Stage], room: int) -> list[Kept
     """What is kept of each stage, so that all fits; each has at most as many numbers as another."""
     likeliest = _likeliest(found)
     wide = [_wide(stage) for stage in stages]
-    most = max(map(_size, stages))
+    most = max(math.prod(stage.shape) * each for stage, each in zip(stages, wide, strict=True))
     while True:
         kept = [
             _kept(found, stage, most // each, likeliest)
@@ -156,10 +157,6 @@ def _heads(stage: Stage) -> int:
     return math.prod(stage.shape[:-2])
 
 
-def _size(stage: Stage) -> int:
-    return math.prod(stage.shape) * _wide(stage)
-
-
 def _wide(stage: Stage) -> int:
     """How many numbers a number takes, with those of its formula: the last row has most."""
     last = stage.shape[-2] - 1
@@ -211,3 +208,99 @@ def with_places(formula: Formula) -> Formula:
         return formula
     places = tuple(int(digits) for digits in re.findall(r"\d+", formula.text))
     return Formula(re.sub(r"\d+", "{}", formula.text), places)
+
+
+def as_data(found: Explanation, places: Sequence[int] | None = None) -> dict[str, Any]:
+    """All of an explanation; where a query is followed, its rows alone.
+
+    Args:
+        found: of a text.
+        places: where the token stands that is followed; the first of them is.
+    """
+    about = facts(found)
+    row, answers = None, found.answers
+    if places is not None:
+        row = places[0]
+        about["query"] = {"token": found.tokens[row], "place": row, "places": list(places)}
+        answer = found.answer(row)
+        answers = () if answer is None else (answer,)
+    if found.vocabulary:
+        about |= {"asked": found.asked, "missing": found.missing}
+        about["answers"] = [_answer(found, answer) for answer in answers]
+    about["groups"] = [
+        {
+            "title": section.title,
+            "layer": section.layer,
+            "brief": section.kind == "blocks",
+            "steps": [stage.name for stage in section.stages],
+        }
+        for section in found.sections
+    ]
+    return {
+        **about,
+        "steps": [
+            {"group": number, **_step(found, section, stage, row)}
+            for number, section in enumerate(found.sections)
+            for stage in section.stages
+        ],
+    }
+
+
+def facts(found: Explanation) -> dict[str, Any]:
+    """What an explanation is of."""
+    names = ("title", "notes", "tokens", "memory", "layers", "layer", "heads", "head")
+    return {name: getattr(found, name) for name in names}
+
+
+def words(stage: Stage) -> dict[str, Any]:
+    """What a step is called, its sizes, and what is said of it."""
+    names = ("name", "shape", "formula", "sentence", "chain")
+    return {name: getattr(stage, name) for name in names} | {"axes": [stage.rows, stage.columns]}
+
+
+def _answer(found: Explanation, answer: Answer) -> dict[str, Any]:
+    return {
+        "place": answer.place,
+        "token": found.tokens[answer.place],
+        "likeliest": [one._asdict() for one in answer.likeliest],
+    }
+
+
+def _step(found: Explanation, section: Section, stage: Stage, row: int | None) -> dict[str, Any]:
+    """A step with its numbers; `indices` says which rows and columns these are."""
+    *_, high, wide = stage.shape
+    rows, columns = range(high), range(wide)
+    if row is not None and asks(stage):
+        rows = range(row, row + 1)
+    size = math.prod(stage.shape[:-2]) * len(rows) * wide
+    whole = size <= (TABLE if stage.rows == "width" else WHOLE)
+    chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
+    step = {
+        **words(stage),
+        "factors": [factor.name for factor in stage.factors or ()],
+        "written_out": _written_out(found, section, stage, row),
+        "whole": whole and len(rows) == high,
+        "indices": [list(part) for part in chosen],
+        "numbers": _finite(stage.part(*chosen).tolist()),
+    }
+    if stage.columns == "vocabulary":
+        step["labels"] = [found.vocabulary[id] for id in chosen[1]]
+    return step
+
+
+def _written_out(found: Explanation, section: Section, stage: Stage, row: int | None) -> str | None:
+    """One number as its own sum."""
+    here = min(1, stage.shape[-2] - 1) if row is None or stage.rows != "tokens" else row
+    lines = WrittenOut(found, section).example(stage, here, ROOM)
+    return "".join(line.plain for line in lines) or None
+
+
+def _corner(indices: range) -> list[int]:
+    return [indices[i] for i in _ends(len(indices), CORNER)]
+
+
+def _finite(numbers: Any) -> Any:
+    """The same nested lists with null for −inf, which JSON does not know."""
+    if isinstance(numbers, list):
+        return [_finite(number) for number in numbers]
+    return numbers if math.isfinite(numbers) else None

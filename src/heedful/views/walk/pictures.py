@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
-from heedful.pictures import drawings, plots, tables
+from heedful.pictures import drawings, plots
 from heedful.pictures.labels import label
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
@@ -97,14 +97,9 @@ def _attention(
     rows, keys = found.labels(weights.rows), found.labels(weights.columns)
     last = section.before(weights)
     shown = section.of_kind("scaled") or scores
-    if last.kind == "masked":
-        figure = plots.scores(
-            _of_head(found, shown), _of_head(found, last), rows, key_tokens=keys,
-            title=f"{about}{head}: scores",
-        )  # fmt: skip
-    else:
-        title = f"{about}{head}: {shown.name}"
-        figure = plots.scores(_of_head(found, shown), None, rows, key_tokens=keys, title=title)
+    masked = _of_head(found, last) if last.kind == "masked" else None
+    title = f"{about}{head}: {shown.name if masked is None else 'scores'}"
+    figure = plots.scores(_of_head(found, shown), masked, rows, key_tokens=keys, title=title)
     yield Picture(f"{slug}scores", figure)
     yield Picture(
         f"{slug}weights",
@@ -141,7 +136,7 @@ ARRIVES = ("embeddings", "positions", "input", "memory")
 
 
 def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str) -> Picture:
-    figure = tables.vectors(
+    figure = plots.vectors(
         [_of_head(found, stage) for stage in stages],
         [found.labels(stage.rows) for stage in stages],
         titles=[f"{stage.name}, {stage.shape[-2]} × {stage.shape[-1]}" for stage in stages],

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from heedful.explain import Answer, Explanation, Section, Stage
+from heedful.views.description import written as as_torch
 from heedful.views.numbers import (
     GAP,
     WHOLE,
     Labels,
     Matrix,
+    WrittenOut,
     bar,
     beside,
     shade,
@@ -27,7 +29,6 @@ from heedful.views.numbers import (
     written,
 )
 from heedful.views.terminal import fit
-from heedful.views.walk.written_out import WrittenOut
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # from so many cells on, matrices of one step stand side by side
@@ -215,7 +216,7 @@ class Page:
         """The formulas, the shapes on the way, and what happened."""
         said = [Text(stage.formula, "cyan") for stage in stages if stage.formula]
         chains = dict.fromkeys(stage.chain for stage in stages if stage.chain)
-        said += [Text(" → ".join(_listed_shape(shape) for shape in chain)) for chain in chains]
+        said += [Text(" → ".join(as_torch(shape) for shape in chain)) for chain in chains]
         said += [
             Text(sentence) for sentence in dict.fromkeys(s.sentence for s in stages) if sentence
         ]
@@ -305,12 +306,3 @@ def _shape(stage: Stage) -> str:
     if len(stage.shape) < 3:
         return shape
     return f"{stage.shape[0]:,} head{'s' if stage.shape[0] > 1 else ''} × {shape}"
-
-
-def _listed_shape(shape: Sequence[int]) -> str:
-    """A shape as torch prints it.
-
-    >>> _listed_shape((1, 6, 128))
-    '[1, 6, 128]'
-    """
-    return f"[{', '.join(map(str, shape))}]"
