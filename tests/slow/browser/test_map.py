@@ -155,24 +155,6 @@ def test_a_finger_pans_two_zoom_and_a_tap_pins(opened, served, places):
     assert readout[0] == "hidden" if key > query else as_shown(readout[0], true)
 
 
-def test_back_and_forward_go_from_head_to_head(opened, served, places):
-    where, _ = places("causal")
-    page = opened(served.address, served.origin)
-    page.show(call=where, head=0)
-    head = page.page.get_by_role("combobox", name="Head", exact=True).first
-    for one in ("1", "2"):
-        head.select_option(one)
-        page.soon(lambda one=one: check(f"head={one}" in page.page.evaluate("location.hash")))
-    the_map(page).focus()
-    page.page.keyboard.press("+")
-    page.page.keyboard.press("ArrowDown")
-    page.page.wait_for_timeout(400)
-    page.page.go_back()
-    page.soon(lambda: check(head.input_value() == "1"))
-    page.page.go_forward()
-    page.soon(lambda: check(head.input_value() == "2"))
-
-
 def test_a_bad_address_is_passed_over_part_by_part(opened, served, places):
     where, _ = places("causal")
     page = opened(served.address, served.origin)

@@ -226,17 +226,6 @@ def test_a_first_visit_is_led_and_can_be_left(opened, served):
     card.get_by_text("1 of 3").wait_for()
 
 
-def test_a_shared_view_is_not_changed_by_an_example(opened, served, places):
-    where, _ = places("grouped")
-    page = opened(served.address, served.origin)
-    page.page.goto("about:blank")
-    page.page.goto(f"{served.origin}/#call={where}&head=1")
-    heads(page).get_by_role("heading", name="head 1").wait_for()
-    page.page.wait_for_timeout(1500)
-    assert not page.page.get_by_label("First steps").count()
-    assert not page.region.locator("[data-weight]").count()
-
-
 def test_a_word_is_explained_by_pointer_and_by_key(explorer, places):
     where, _ = places("causal")
     explorer.show(call=where, head=0)

@@ -46,12 +46,6 @@ def lesson_links():
             yield from LINK.findall("".join(cell["source"]))
 
 
-def test_every_lesson_on_a_step_links_to_it():
-    linked = {path.name: LINK.findall(path.read_text("utf-8"))
-              for path in (ROOT / "docs" / "lessons").glob("*.ipynb")}  # fmt: skip
-    assert [name for name, found in linked.items() if not found] == ["11-bert.ipynb"]
-
-
 @pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
 def test_a_model_to_its_next_word(shown, models, kind):
     address, found = models[kind]
@@ -92,11 +86,3 @@ def test_nothing_is_wider_than_a_phone_and_every_result_has_its_numbers(shown, v
         assert results.get_by_role("table").count() == results.count() > 0
         assert pane(page).is_visible()
         page.keyboard.press("ArrowRight")
-
-
-def test_nothing_moves_where_motion_is_not_wanted(shown, variants):
-    page = shown(variants, "step=scores")
-    assert (
-        page.locator(".numbers").first.evaluate("one => getComputedStyle(one).animationName")
-        == "none"
-    )
