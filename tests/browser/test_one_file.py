@@ -53,7 +53,7 @@ def filed(opened, tmp_path):
     return write
 
 
-@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize("bits", [32, 15])
 def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits):
     monkeypatch.setattr(one_file, "_bits", lambda *given: bits)
     page, answers = filed(served.texts), Answers(served.texts)

@@ -179,7 +179,7 @@ def by_numbers(parts, arrays, h, n, m):
 
 
 @pytest.mark.parametrize("large", [1.0, 3e5])
-@pytest.mark.parametrize(("bits", "within"), [(32, 1e-5), (16, 1e-4)])
+@pytest.mark.parametrize(("bits", "within"), [(32, 1e-5), (16, 1e-4), (15, 2e-4)])
 def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, within):
     [call] = random_ones(2, 60)
     of = call.causes
@@ -201,8 +201,8 @@ def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, wi
 
 def test_fewer_bits_where_there_is_little_room_and_how_far_off_they_are_is_said(tmp_path):
     recording = random_ones(2, 300, width=64)
-    exact = written(tmp_path / "a.html", {"a": recording}, limit=2)
-    assert "within" not in exact[2].said
+    for limit, bits in ((2, 32), (0.3, 16), (0.2, 15)):
+        assert one_file._bits(Texts({"a": recording}), int(limit * 1e6)) == bits
     parts, _, told = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
     within = float(re.search(r"within (\S+) of", told.said)[1])
     off = parts["about"][0]["file"]["difference"]

@@ -1,7 +1,7 @@
 """Query, key, mask, bias and log-sum-exp of single heads, so that a page computes any weight.
 
 They are parts with names: what heads have in common, a key, a mask or a bias, is one part. Numbers
-are in single precision, or of 16 bits: the range of a dimension, from its smallest to its
+are in single precision, or of 16 or 15 bits: the range of a dimension, from its smallest to its
 largest number over all tokens, in equal steps. The log-sum-exp of a row is that of the numbers as
 the page has them, so that its weights sum to one.
 """

@@ -90,9 +90,15 @@ def write(
 
 
 def _bits(recordings: Texts, room: int) -> int:
-    """Bits of a number: single precision where that is little."""
-    needed = sum(bytes_of(call, SINGLE) for _, call in recordings.calls())
-    return SINGLE if needed <= room / 4 else 16
+    """Bits of a number: single precision where that is little, else as many as all heads' fit in.
+
+    Where they do not all fit, more heads are worth more than the sixteenth bit.
+    """
+    calls = [call for _, call in recordings.calls()]
+    needed = {bits: sum(bytes_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
+    if needed[SINGLE] <= room / 4:
+        return SINGLE
+    return 16 if needed[16] <= 0.95 * room else 15
 
 
 def _write_inputs(
