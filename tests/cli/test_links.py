@@ -107,9 +107,11 @@ def test_a_run_with_a_link_writes_no_other_file(name, line, run, said, tmp_path)
 @pytest.mark.parametrize("line", LINES)
 def test_links_that_are_no_files_of_a_run_are_replaced(line, run, said, tmp_path):
     out, outside = with_links(run, tmp_path, OTHER)
+    (out / ".mine.part").touch()
     before = state(outside)
     assert said(*LINES[line].format(out=out, text=run.parent / "text.txt").split())[0] == 0
     assert state(outside) == before
+    assert (out / ".mine.part").exists()
 
 
 @pytest.mark.parametrize("name", ["config.json", "state"])

@@ -39,7 +39,7 @@ def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
     refused(said("look", recorded, "--html", page), "is there already", "--overwrite")
     assert page.read_text() == "mine"
     assert said("look", recorded, "--html", page, "--overwrite")[0] == 0
-    refused(said("look", "none/here", "a", "--html", tmp_path), "is a folder", "page.html")
+    refused(said("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "page.html")
     refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
 
 

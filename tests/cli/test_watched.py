@@ -54,6 +54,7 @@ def test_look_opens_every_moment_at_its_step_with_its_losses(watched, said, tmp_
         return write(path, texts, title, *rest, **options)
 
     monkeypatch.setattr(one_file, "write", kept)
+    (watched / "watched/step-00000002 (copy).safetensors").touch()  # is none of the run's
     assert said("look", watched, "--html", tmp_path / "page.html")[0] == 0
     [(texts, title)] = shown
     assert title == "run · heedful"

@@ -13,6 +13,7 @@ from heedful.errors import ArgumentError
 from heedful.train import Ended, Step, open_training, prepare_run, read_metrics, read_plan
 from heedful.train.events import Noticed
 from heedful.train.logs import services_of
+from heedful.train.place import owning
 from heedful.train.run import events
 
 PLAYED = """
@@ -25,6 +26,10 @@ class Settings:
 def init(*, project, name, config, resume, **more):
     print("a line that nobody asked for")
     call("init", project=project, name=name, resume=resume, config=config, **more)
+    if "dir" in more:  # as wandb has it
+        os.makedirs(folder := os.path.join(more["dir"], "wandb"), exist_ok=True)
+        if not os.path.lexists(link := f"{folder}/latest-run"):
+            os.symlink("run-1", link)
     return Run()
 class Run:
     url, dir = "https://run", "nowhere"
@@ -60,10 +65,11 @@ def run(plan, prepared, stop_at=None):
     training = open_training(plan, prepared)
     training.restore()
     told = []
-    for event in events(plan, training):
-        told.append(event)
-        if isinstance(event, Step) and event.step == stop_at:
-            training.stop()
+    with owning(plan.directory):
+        for event in events(plan, training):
+            told.append(event)
+            if isinstance(event, Step) and event.step == stop_at:
+                training.stop()
     return told
 
 

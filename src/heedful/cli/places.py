@@ -51,7 +51,7 @@ def picture_paths(
         ArgumentError: a file that is no picture's.
         SaveError: a picture that is there.
     """
-    if out is not None and (out.is_file() or (out.suffix and not out.is_dir())):
+    if out is not None and (out.is_file() or (out.suffix[1:].isalpha() and not out.is_dir())):
         if len(kinds) > 1:
             raise click.UsageError(f"--out {out} is one file; several pictures need a folder.")
         check_picture(out, overwrite)

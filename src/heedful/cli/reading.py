@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,7 +83,8 @@ def text_beside(image: Path | None, text: str | None, file: Path | None) -> str 
 
 def is_recording(path: Path) -> bool:
     """Whether a recording is meant: by any file, and by a name that ends so where there is none."""
-    return path.is_file() or (path.suffix == ".safetensors" and not path.is_dir())
+    is_file = os.path.isfile(path)  # which a text that is too long for a name is not
+    return is_file or (path.suffix == ".safetensors" and not os.path.isdir(path))
 
 
 def refuse_with_recording(source: Path | str, **given: Any) -> None:

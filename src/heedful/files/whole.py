@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from heedful.errors import RunError, SaveError
 
-UNFINISHED = ".*.part"  # what a killed process may leave beside a file
+UNFINISHED = f".{'[0-9a-f]' * 16}.part"  # what a killed process may leave beside a file
 
 
 @contextmanager

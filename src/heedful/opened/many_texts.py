@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from heedful.errors import HeedfulError, RunError, TextError
 from heedful.opened.protocol import Opened, Pass
 from heedful.processes import Processes
-from heedful.recording import HeadTotals
 from heedful.recording.progress import Tell, within
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-Make = Callable[[], HeadTotals]  # gives fresh totals
+Make = Callable[[], Any]  # gives fresh totals: HeadTotals, or what has its `add` and `merge`
 
 
 class LeftOut(NamedTuple):
@@ -53,7 +52,7 @@ class OverTexts:
     not in the numbers, in the order of the texts.
     """
 
-    found: HeadTotals
+    found: Any
     texts: int = 0
     contexts: int = 0
     tokens: int = 0

@@ -72,6 +72,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return _of_name(str(named))
     if library := _open_library(path.parent):
         return _of_library(path.parent, library)
+    if (sole := path.with_name("tokenizer.model")).exists():
+        raise ForeignTokenizerError(
+            f"{sole} without {path.name} beside it",
+            remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
+            "one",
+        )
     return _of_file(path)  # the error that it is not there
 
 

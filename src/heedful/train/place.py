@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heedful.errors import SaveError
+from heedful.errors import HeedfulError, SaveError
 from heedful.files import alone, check_no_links, saving
+from heedful.files.belonging import is_described_by_us, read_config
 from heedful.files.whole import UNFINISHED
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.paths import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
@@ -37,26 +38,35 @@ def owning(directory: Path) -> Iterator[None]:
     """
     written = (*PREPARED, *TRAINED, "state", WATCHED, LOGS, PICTURES)
     check_no_links(directory / name for name in written)
-    for name in ("state", WATCHED, LOGS):
-        check_no_links((directory / name).glob("**/*"))
+    for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # below, services have their own
+        check_no_links(directory.glob(pattern))
     _check_ours(directory)
     with alone(directory / "state"):
         for folder in (directory, directory / "state", directory / WATCHED):
             for left in folder.glob(UNFINISHED):
                 left.unlink(missing_ok=True)
-        shutil.rmtree(directory / FRESH, ignore_errors=True)
+        for left in (directory / FRESH, *(directory / SHARDED).glob(".*.part")):
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 
 def _check_ours(directory: Path) -> None:
     """Refuse a directory in which a run would replace, or remove, what no run has written."""
     theirs = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
-    if theirs and not has_plan(directory):
+    if theirs and not (has_plan(directory) or _is_ours(directory)):
         raise SaveError(
-            f"{theirs[0]} is there, and no run of heedful that could go on",
+            f"{theirs[0]} is there, and no run of heedful",
             expected="a directory without files of such names",
             remedy="choose another --out",
         )
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a `config.json` is one that heedful writes."""
+    try:
+        return is_described_by_us(read_config(directory))
+    except HeedfulError:
+        return False
 
 
 def take_place(directory: Path) -> None:

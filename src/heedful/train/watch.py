@@ -116,7 +116,8 @@ def moments(steps: int, every: int = 0) -> list[int]:
 def recordings_of(directory: Path) -> dict[int, Path]:
     """The recordings of a run that was watched, by their steps, in order."""
     paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
-    return dict(sorted((int(path.stem.partition("-")[2]), path) for path in paths))
+    steps = ((path.stem.removeprefix("step-"), path) for path in paths)
+    return dict(sorted((int(step), path) for step, path in steps if step.isdecimal()))
 
 
 def recording_path(directory: Path, step: int) -> Path:
