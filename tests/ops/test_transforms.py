@@ -1,8 +1,5 @@
 """`heedful.attention` inside the transforms of torch.func, beside loops and beside autograd."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
@@ -106,17 +103,3 @@ def test_while_recording_it_goes_on_and_says_what_is_missing(tensors):
         found = vmap(model)(x)
     torch.testing.assert_close(found, model(x.flatten(0, 1)).view(x.shape))
     assert len(recording) == 0
-
-
-COMPILED = """
-import torch, heedful
-attend = lambda query, key: heedful.attention(query, key, key, causal=True)
-given = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 40, 4)
-compiled = torch.compile(attend, backend="eager", fullgraph=True)
-torch.testing.assert_close(compiled(*given), attend(*given))
-"""
-
-
-def test_what_is_compiled_is_one_graph():
-    """In a process of its own, for what the tests check of types cannot be compiled."""
-    subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -120,7 +120,7 @@ def recorded(form, of):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(*[st.integers(1, 3)] * 2, *[st.integers(1, 9)] * 2, st.integers(1, 5), st.integers(0, 999))
 def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
     recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))

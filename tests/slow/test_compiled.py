@@ -99,3 +99,17 @@ except ArgumentError as error:
 def test_loss_and_gradients_are_those_of_the_plain_pass():
     done = subprocess.run([sys.executable, "-c", COMPARED], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("refused\n", "")
+
+
+ONE_GRAPH = """
+import torch, heedful
+attend = lambda query, key: heedful.attention(query, key, key, causal=True)
+given = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 40, 4)
+compiled = torch.compile(attend, backend="eager", fullgraph=True)
+torch.testing.assert_close(compiled(*given), attend(*given))
+"""
+
+
+def test_attention_that_is_compiled_is_one_graph():
+    """In a process of its own, for what the tests check of types cannot be compiled."""
+    subprocess.run([sys.executable, "-c", ONE_GRAPH], check=True)

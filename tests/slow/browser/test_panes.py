@@ -189,24 +189,6 @@ def test_of_a_long_text_a_window_around_the_chosen_token_is_laid_out(explorer, p
     chosen.wait_for()
 
 
-def test_lines_of_a_few_tokens_by_keyboard(explorer, places):
-    where, call = places("causal")
-    explorer.cell(where, 1, 3, 1)
-    text(explorer).get_by_role("button", name="lines").click()
-    queries = text(explorer).get_by_role("listbox", name="queries")
-    queries.focus()
-    queries.press("End")
-    queries.press("Enter")
-    explorer.made(1, call.shape[1] - 1, 1)
-    inked = "it => it.getContext('2d').getImageData(0, 0, it.width, it.height).data.some(a => a)"
-
-    def drawn():  # the row of weights comes after the numbers of its cell
-        assert text(explorer).locator("canvas").evaluate(inked)
-
-    explorer.soon(drawn)
-    text(explorer).get_by_role("button", name="text").click()
-
-
 def test_a_first_visit_is_led_and_can_be_left(opened, served):
     page = opened(served.address, served.origin)
     card = page.page.get_by_label("First steps")
