@@ -151,9 +151,12 @@ def load_sharded(
         if digits(checksum_of_file(place / name)) != sums[name]:
             raise damaged(place / name, ValueError("it is not what was written"), AGAIN)
     reader = HuggingFaceStorageReader(str(place))
-    shapes: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-    tensors = {name: into(name, tuple(about.size)) for name, about in shapes.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it reads without asking the other processes
-        load(dict(tensors), storage_reader=reader, no_dist=True)
+    try:
+        shapes: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+        tensors = {name: into(name, tuple(about.size)) for name, about in shapes.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it reads without asking the other processes
+            load(dict(tensors), storage_reader=reader, no_dist=True)
+    except Exception as error:  # of a file whose checksum another process compares
+        raise damaged(place, error) from error
     return tensors
