@@ -244,6 +244,7 @@ THEIRS = {
     "tokenizer.json": "{}",
     "metrics.jsonl": "",
     "state/tokens.npy": "ids",
+    "state/mine.txt": "notes",
 }
 
 

@@ -53,6 +53,7 @@ def owning(directory: Path) -> Iterator[None]:
 def _check_ours(directory: Path) -> None:
     """Refuse a directory in which a run would replace, or remove, what no run has written."""
     theirs = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
+    theirs += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
     if theirs and not (has_plan(directory) or _is_ours(directory)):
         raise SaveError(
             f"{theirs[0]} is there, and no run of heedful",
