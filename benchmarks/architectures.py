@@ -44,7 +44,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.ops.cells import weights
+from heedful.ops.map_region import weights
 from heedful.recording.capture import Capture
 from heedful.recording.recording import Recording
 from heedful.recording.sequence import call_of

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer import one_file
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.tiles import SIDE
 from heedful.views.explorer.wire import unpacked
 

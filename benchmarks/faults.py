@@ -54,8 +54,8 @@ from tiny_runs import (
 
 from heedful.errors import HeedfulError
 from heedful.files import load_tensors, read_tensors, save_tensors
-from heedful.opened import OpenedGPT, open_as
-from heedful.text.tokens import TokenFile, write_ids
+from heedful.loaded import LoadedGPT, open_as
+from heedful.text.token_file import TokenFile, write_ids
 from heedful.train import Plan, TrainSettings
 from heedful.train.plan import new_plan
 from heedful.train.run import begin, prepare_run, replace
@@ -288,7 +288,7 @@ def mixed(place: Path, run: Path, name: str, others: list[Path]) -> Iterator[str
 
 def used(directory: Path, place: Path, said: list[str] | None = None) -> Outcome:
     """What a run tells when it is opened, drawn and continued."""
-    opened = open_as(OpenedGPT, directory)
+    opened = open_as(LoadedGPT, directory)
     ids = opened.tokenizer.encode("100 green")
     logits = opened.model(torch.tensor([ids])).logits.tolist()
     words = resumed(directory, steps=STEPS + 2)

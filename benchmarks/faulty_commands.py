@@ -12,9 +12,9 @@ from typing import Any
 
 from tiny_runs import recipe, trained
 
-from heedful.train.place import owning
 from heedful.train.plan import new_plan
 from heedful.train.run import begin
+from heedful.train.run_directory import owning
 
 SETTINGS = (  # each is refused by one line, before any work
     ("--width", "1000000000"),

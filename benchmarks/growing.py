@@ -31,8 +31,8 @@ import heedful
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, parameters_of, write_description
 from heedful.text import CharacterTokenizer
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.texts import Texts
 
 TOKENS, PROMPT = 128, "the import"
 LETTERS = " abcdefghijklmnopqrstuvwxyz"

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 from heedful.errors import HeedfulError
-from heedful.files import load_tensors, tensor_files, whole
+from heedful.files import atomic, load_tensors, tensor_files
 from heedful.files.sharded import about_tensors, load_sharded
 from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
 from heedful.train.checkpoint import latest
 from heedful.train.events import Noticed
-from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run
+from heedful.train.run_directory import owning
 from heedful.train.watch import recordings_of
 
 STEPS = 16
@@ -111,8 +111,8 @@ def apart(work: Callable[[], object], kill_after: float | None = None) -> int:
 
 
 MOMENTS = {
-    "rename": (whole.os, "replace"),
-    "flush": (whole.os, "fsync"),
+    "rename": (atomic.os, "replace"),
+    "flush": (atomic.os, "fsync"),
     "write": (tensor_files, "_bytes_of"),
 }
 

@@ -21,11 +21,11 @@ from playwright.sync_api import sync_playwright
 from walks import variants
 
 import heedful
-from heedful.opened import Marked
+from heedful.loaded import Marked
 from heedful.views.explorer import one_file
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.server import serve
-from heedful.views.explorer.texts import Texts
 
 CODE = (
     "The import statement finds a module and binds it to a name in the local namespace; "

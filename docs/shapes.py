@@ -21,8 +21,8 @@ from screens import WIDE, Camera
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.server import serve
-from heedful.views.explorer.texts import Texts
 
 SIDE, PATCH, WIDTH = 64, 8, 64
 COLOURS = {"red": (205, 50, 45), "blue": (45, 90, 200), "green": (40, 150, 70),

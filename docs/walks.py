@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from heedful.explain import explain, explain_gpt
 from heedful.models import GPT, GPTConfig
 from heedful.text import BPETokenizer
-from heedful.text.examples import RHYME, SENTENCE
-from heedful.views.walk.offline import of_explanation, of_variants, page
+from heedful.text.example_texts import RHYME, SENTENCE
+from heedful.views.walk.one_file import of_explanation, of_variants, page
 
 STEPS, WINDOWS, LENGTH = 150, 16, 32
 ASKED = "This is the cat that"  # killed the rat

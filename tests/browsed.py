@@ -13,9 +13,9 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 import uvicorn
 
-from heedful.views.explorer.answers import Answers
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.handlers import Answers
 from heedful.views.explorer.server import Explorer
-from heedful.views.explorer.texts import Texts
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # what a browser asks its maker in the background would be a request to another host

@@ -7,7 +7,7 @@ import pytest
 from browsed import Page, Served, is_own, started
 from walks import walk
 
-from heedful.views.walk.offline import of_explanation, page
+from heedful.views.walk.one_file import of_explanation, page
 
 SITE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "docs" / "walks.py"))
 SHARED = "#call=0.0.0&head=0"  # a view that was shared: no example is opened in its place
@@ -94,7 +94,7 @@ def opened(browser):
 def filed(recordings, tmp_path_factory):
     """The address of a file with all kinds."""
     from heedful.views.explorer import one_file
-    from heedful.views.explorer.texts import Texts
+    from heedful.views.explorer.catalogue import Texts
 
     path = tmp_path_factory.mktemp("explorer") / "all.html"
     one_file.write(path, Texts(recordings), "all kinds")

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils import _pytree
 
 import heedful
-from heedful.recorder.doors import by_hand
+from heedful.recorder.doors import tape_inputs
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 WIDTH = 11  # of what a model is given
@@ -102,7 +102,7 @@ def near(weights, expected):
     torch.testing.assert_close(weights.detach(), expected.detach(), **bounds)
 
 
-def shows(recording, *expected, door=by_hand.DOOR, proof=None, layout=None):
+def shows(recording, *expected, door=tape_inputs.DOOR, proof=None, layout=None):
     """The calls of each text have these weights: for each call a map of each text."""
     assert len(recording.sequences) == len(expected[0])
     for text, maps in zip(recording.sequences, zip(*expected, strict=True), strict=True):

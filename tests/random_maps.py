@@ -7,7 +7,7 @@ import oracle
 import torch
 from hypothesis import strategies as st
 
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Causal, Dense, Padding, Window
 
 OFFSETS = [Causal(offset) for offset in range(-3, 4)]
@@ -16,7 +16,7 @@ TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 @st.composite
 def causes(draw):
-    """Causes of any kind and type, and the whole map that they stand for, in float64."""
+    """AttentionInputs of any kind and type, and the whole map that they stand for, in float64."""
     G, r = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     N, M, d = draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 5))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
@@ -43,7 +43,7 @@ def causes(draw):
         bias[..., 0] = -math.inf
     softcap = draw(st.sampled_from([None, 1.5]))
     sinks = draw(st.sampled_from([None, random(G * r)]))
-    made = Causes(query, key, 0.7, mask, bias, softcap, sinks)
+    made = AttentionInputs(query, key, 0.7, mask, bias, softcap, sinks)
     return made, whole_map(made)
 
 

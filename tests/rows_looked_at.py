@@ -16,7 +16,7 @@ from transformers import (
 
 import heedful
 from heedful.models import GPT, GPTConfig
-from heedful.recording import rows as of_rows
+from heedful.recording import map_rows as of_rows
 
 B, H, N, D = 2, 4, 40, 8
 

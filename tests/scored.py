@@ -3,7 +3,7 @@
 import numpy as np
 
 from heedful.head_kinds import MEANS, REACH, SCORES
-from heedful.recording.head_types import evidence
+from heedful.recording.head_scores import evidence
 
 
 def means(call):

@@ -4,11 +4,11 @@ import torch
 from torch import nn
 
 from heedful.recorder.arranging import Seen
-from heedful.recorder.observed import AXES
+from heedful.recorder.axes.pass_inputs import Inputs
+from heedful.recorder.finalizing import Settling
+from heedful.recorder.module_stack import Frame
+from heedful.recorder.observed_call import AXES
 from heedful.recorder.options import Options
-from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.running import Frame
-from heedful.recorder.settling import Settling
 from heedful.recording.evidence import evidence_of, with_sums
 
 

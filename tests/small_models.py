@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
+from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
 
 CONTEXT = 13
@@ -13,9 +13,9 @@ SHAPE = {"context_length": CONTEXT, "width": 12, "layers": 2, "heads": 3}
 LETTERS = CharacterTokenizer(" abcdefg")
 WORDS = WordPieceTokenizer.train(["the cat sat on the mat"], 60)
 KINDS = {
-    OpenedGPT: (GPT, GPTConfig(vocabulary=8, **SHAPE), LETTERS),
-    OpenedBert: (Bert, BertConfig(vocabulary=WORDS.size, **SHAPE), WORDS),
-    OpenedSeq2Seq: (Seq2Seq, Seq2SeqConfig(vocabulary=10, **SHAPE), LETTERS),
+    LoadedGPT: (GPT, GPTConfig(vocabulary=8, **SHAPE), LETTERS),
+    LoadedBert: (Bert, BertConfig(vocabulary=WORDS.size, **SHAPE), WORDS),
+    LoadedSeq2Seq: (Seq2Seq, Seq2SeqConfig(vocabulary=10, **SHAPE), LETTERS),
 }
 
 
@@ -30,6 +30,6 @@ def drawn(model):
 def opened(kind, tokenizer=None):
     family, config, usual = KINDS[kind]
     tokenizer = tokenizer or usual
-    if kind is OpenedBert:
+    if kind is LoadedBert:
         config = BertConfig(vocabulary=tokenizer.size, **SHAPE)
     return kind(drawn(family(config)), tokenizer, Path())

@@ -12,17 +12,17 @@ import pytest
 import heedful
 from heedful import errors, layers
 from heedful.cli.main import COMMANDS
-from heedful.layers import choices
+from heedful.layers import options
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
 ROOMS = (
-    ("errors", "lazy", "rotary_scaling", "files", "configuration", "device", "processes",
+    ("errors", "lazy_imports", "rotary_scaling", "files", "configuration", "device", "processes",
      "torchrun", "head_kinds", "token_names"),
     ("ops", "pictures"),
     ("layers", "recording"),
     ("models", "text", "recorder"),
-    ("generate", "translate", "fill", "train", "explain", "opened"),
+    ("generate", "translate", "fill", "train", "explain", "loaded"),
     ("views",),
     ("cli",),
 )  # fmt: skip
@@ -73,12 +73,12 @@ def test_imports_only_go_down(path):
 
 # Rooms of the recorder, from the ground up; those of one floor do not know each other
 RECORDER = (
-    ("missed", "tracing"),
-    ("observed", "running"),
+    ("missed_modules", "tracing"),
+    ("observed_call", "module_stack"),
     ("doors",),
-    ("owners",),
+    ("axes",),
     ("arranging", "options"),
-    ("settling",),
+    ("finalizing",),
     ("verifying",),
     ("record",),
 )
@@ -250,10 +250,10 @@ def test_a_lazy_package_gives_the_names_that_it_shows_to_type_checkers(name):
 
 
 def test_the_words_of_configurations_are_those_of_layers():
-    assert {*choices.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
-    assert {*choices.GATE_NAMES} == {*layers.GATES}
-    assert {*choices.NORM_NAMES} == {*layers.NORMS}
-    assert {*choices.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
+    assert {*options.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
+    assert {*options.GATE_NAMES} == {*layers.GATES}
+    assert {*options.NORM_NAMES} == {*layers.NORMS}
+    assert {*options.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
 
 
 def test_every_error_is_one_line_and_one_of_ours():

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from heedful.torchrun import leave, started
-from heedful.train import PRESETS, new_plan, open_training, prepare_run, sharding
+from heedful.train import PRESETS, new_plan, open_training, parallel, prepare_run
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
@@ -76,6 +76,6 @@ def main(directory, names, shard):
 if __name__ == "__main__":
     options = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--by-block" in sys.argv:
-        sharding.LEAST = 1
+        parallel.LEAST = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
     leave(0)

@@ -6,15 +6,15 @@ Importing it does no work: each public name brings its module, and torch, when i
 from typing import TYPE_CHECKING
 
 from heedful import errors
-from heedful.lazy import lazily, wire
+from heedful.lazy_imports import lazily, wire
 
 if TYPE_CHECKING:
+    from heedful.loaded import open_model as open
     from heedful.models import load_model
-    from heedful.opened import open_model as open
     from heedful.ops import attention, masks, positions, steps, streaming_attention
     from heedful.recorder import record
     from heedful.recording import load
-    from heedful.views.notebook.shows import look
+    from heedful.views.notebook.display import look
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,15 +36,15 @@ __getattr__, _ = lazily(
     __name__,
     {
         "heedful.models": ["load_model"],
-        "heedful.opened": ["open_model as open"],
+        "heedful.loaded": ["open_model as open"],
         "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
         "heedful.recorder": ["record"],
         "heedful.recording": ["load"],
-        "heedful.views.notebook.shows": ["look"],
+        "heedful.views.notebook.display": ["look"],
     },
 )
 # what a recording is in a notebook, beside its table
-wire("in a notebook", "heedful.views.notebook.shows", "bundle")
+wire("in a notebook", "heedful.views.notebook.display", "bundle")
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, TextError
 from heedful.models import GPT
-from heedful.models.decoding import Sampling
+from heedful.models.sampling import Sampling
 from heedful.text import Tokenizer
 
 __all__ = ["Reader", "Sampling", "TextStream", "beginning", "generate", "window_start"]

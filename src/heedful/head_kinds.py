@@ -1,7 +1,7 @@
 """What the scores of a head are called, and when a head is called by one: words and a rule.
 
 Nothing here computes with tensors, so that a command's help can say it at once; the statistics are
-in `heedful.recording.head_types`.
+in `heedful.recording.head_scores`.
 
 **The rule.** A score is a mean over Q queries that have a choice. Chance is the mean that the same
 rows would have with their keys shuffled among those that the mask allows. A head has a kind where

@@ -165,4 +165,4 @@ LATE = """await (async () => {
 
 def test_what_is_told_of_an_older_text_comes_too_late(computed):
     """Another token was chosen while the page fetched what it shows of the text before."""
-    assert computed("text/growing.js", LATE) == [1, 3]
+    assert computed("text/live_text.js", LATE) == [1, 3]

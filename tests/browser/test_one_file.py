@@ -9,8 +9,8 @@ from browsed import KINDS, as_shown
 from every_kind import long
 
 from heedful.views.explorer import one_file
-from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.handlers import Answers
 from heedful.views.explorer.wire import unpacked
 
 ROOM = 0.43  # MB of a page with one of two heads

@@ -7,7 +7,7 @@ from browsed import as_shown
 from every_kind import MADE
 
 from heedful.views.explorer import one_file
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.catalogue import Texts
 
 WHO = "Who reads what"
 MARKS = "begin:0-3,8-9;middle:4-7"

@@ -4,7 +4,7 @@ import pytest
 from typed import train
 
 from heedful.cli.main import run
-from heedful.pictures import layers
+from heedful.pictures import head_grid
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def night(tmp_path_factory):
 @pytest.fixture
 def drawn(monkeypatch):
     """The blocks of maps of every picture of heads, and how it was asked to look."""
-    kept, draw = [], layers.draw
+    kept, draw = [], head_grid.draw
 
     def keep(blocks, **look):
         kept.append((blocks, look))
         return draw(blocks, **look)
 
-    monkeypatch.setattr(layers, "draw", keep)
+    monkeypatch.setattr(head_grid, "draw", keep)
     return kept

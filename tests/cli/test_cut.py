@@ -7,7 +7,7 @@ import torch
 from typed import misused, refused
 
 import heedful
-from heedful.opened import open_ours
+from heedful.loaded import open_ours
 from heedful.text import WordPieceTokenizer
 
 transformers = pytest.importorskip("transformers")

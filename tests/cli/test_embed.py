@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from typed import misused, refused
 
 from heedful.models import load_model
-from heedful.pictures import space
+from heedful.pictures import word_plane
 from heedful.text import load_tokenizer
 
 
@@ -70,8 +70,8 @@ def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, said, tmp_path
         drawn.update(arrows=[(labels[a], labels[b]) for a, b in arrows], title=title, all=labels)
         return original(points, labels, shares, arrows=arrows, title=title)
 
-    original = space.words
-    monkeypatch.setattr(space, "words", words)
+    original = word_plane.words
+    monkeypatch.setattr(word_plane, "words", words)
     asked = ["--analogy", "france", "paris", "italy", "--picture", tmp_path / "a.svg"]
     assert said("embed", places, *asked, *more)[0] == 0
     assert drawn["arrows"] == [("france", "paris"), ("italy", "rome")]

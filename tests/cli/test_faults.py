@@ -8,7 +8,7 @@ from typed import refused, train
 
 from heedful.files import load_tensors
 from heedful.train import Training, read_metrics
-from heedful.train.place import owning
+from heedful.train.run_directory import owning
 from heedful.views import terminal
 
 TEXT = "".join(f"Bottle {i} of {i * i} on the wall.\n" for i in range(100))

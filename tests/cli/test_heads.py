@@ -71,7 +71,7 @@ def test_what_is_wrong_is_one_line(night, said, tmp_path):
                                    "tokenizer.json/x"])  # fmt: skip
 def test_nothing_but_a_recording_is_replaced(there, night, said, tmp_path, monkeypatch):
     """And that is told before the model is opened."""
-    monkeypatch.setattr("heedful.opened.open_model", lambda *_, **__: pytest.fail("opened"))
+    monkeypatch.setattr("heedful.loaded.open_model", lambda *_, **__: pytest.fail("opened"))
     run = shutil.copytree(night, tmp_path / "run")
     (run / "empty").touch()
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}

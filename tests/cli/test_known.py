@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from heedful.pictures import layers
+from heedful.pictures import head_grid
 from heedful.recording import from_attentions, load
 from heedful.recording.proof import Layout
 
@@ -30,7 +30,7 @@ def recording(path):
 
 def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
     notes = []
-    monkeypatch.setattr(layers, "draw", lambda blocks, **look: notes.append(look["notes"]))
+    monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: notes.append(look["notes"]))
     recording.plot()
     recording.plot(layers=0)
     recording[1].plot()

@@ -9,7 +9,7 @@ from redrawn import redrawn
 from typed import refused
 
 import heedful
-from heedful.opened import OpenedGPT
+from heedful.loaded import LoadedGPT
 
 transformers = pytest.importorskip("transformers")
 
@@ -69,7 +69,7 @@ def their_maps(directory, text):
 def test_a_recording_has_the_maps_of_transformers(mistral):
     maps, ids, _ = their_maps(mistral, PROMPT)
     opened = heedful.open(mistral, device="cpu")
-    assert type(opened) is OpenedGPT
+    assert type(opened) is LoadedGPT
     recording = opened.record(PROMPT)
     assert recording[0].tokens == opened.pieces(ids)
     assert recording[0].tokens[0] == "<s>"

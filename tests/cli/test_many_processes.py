@@ -13,12 +13,12 @@ from typed import refused
 
 from heedful import __version__, torchrun
 from heedful.cli.main import COMMANDS, SHARED
-from heedful.cli.suggestion import suggestion
-from heedful.cli.training import describe
+from heedful.cli.run_training import describe
+from heedful.cli.suggested_commands import suggestion
 from heedful.errors import ArgumentError
 from heedful.processes import Processes
 from heedful.train import new_plan, open_training, prepare_run
-from heedful.train.memory import in_words, memory
+from heedful.train.memory_estimate import in_words, memory
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_pa
 def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
     wide = recipe(batch=12, shard=True, optimizer="adamw").changed({"model": {"width": 2048}})
     has = memory(wide.model, wide.train) // 2
-    monkeypatch.setattr("heedful.train.memory.machine_memory", lambda device: has)
+    monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: has)
     new_plan(tmp_path / "run", (), wide, processes=12)
     with pytest.raises(ArgumentError, match="of memory"):
         new_plan(tmp_path / "run", (), wide)

@@ -120,4 +120,4 @@ def test_transformers_opens_files_in_one_place():
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "pipeline")
     ]
-    assert opening == ["transformers_model.py"]
+    assert opening == ["transformers_models.py"]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from heedful.cli.training import _stopping
+from heedful.cli.run_training import _stopping
 from heedful.processes import Processes
 
 

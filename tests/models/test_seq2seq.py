@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.models import Seq2Seq, Seq2SeqConfig, loss
-from heedful.models.named_parameters import parameters_of
+from heedful.models.parameters import parameters_of
 from heedful.ops.positions import sinusoidal
 
 SMALL = {"vocabulary": 23, "context_length": 13, "width": 12, "layers": 2, "decoder_layers": 3,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.ops import dispatch, kernels, reference
+from heedful.ops import dispatch, reference, sdpa
 from heedful.ops.masks import Causal, Dense, Padding, Window
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -211,7 +211,7 @@ def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
     whole = heedful.attention(*inputs, mask=mask, bias=bias)
     gradients = torch.autograd.grad(whole.sum(), inputs)
     monkeypatch.setattr(dispatch, "WHOLE", 0)
-    monkeypatch.setattr(kernels, "BLOCK", 7)
+    monkeypatch.setattr(sdpa, "BLOCK", 7)
     blocks = heedful.attention(*inputs, mask=mask, bias=bias)
     torch.testing.assert_close(blocks, whole, atol=1e-12, rtol=0)
     for a, b in zip(torch.autograd.grad(blocks.sum(), inputs), gradients, strict=True):
@@ -252,9 +252,9 @@ def test_the_door_gives_every_argument_on(mask, whole, monkeypatch):
         seen.append(arguments)
         return query
 
-    monkeypatch.setattr(kernels.F, "scaled_dot_product_attention", told)
+    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", told)
     monkeypatch.setattr(dispatch, "WHOLE", whole)
-    monkeypatch.setattr(kernels, "BLOCK", 4)
+    monkeypatch.setattr(sdpa, "BLOCK", 4)
     query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
     heedful.attention(query, key, key, mask=mask, scale=0.3, dropout=0.25)
     for arguments in seen:

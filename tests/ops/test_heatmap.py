@@ -12,9 +12,9 @@ from random_maps import causes, log_sum_exps
 
 from heedful.errors import ArgumentError
 from heedful.ops import heatmap as of_heatmap
-from heedful.ops.causes import Causes
-from heedful.ops.cells import by_rows
 from heedful.ops.heatmap import heatmap
+from heedful.ops.inputs import AttentionInputs
+from heedful.ops.map_region import by_rows
 from heedful.ops.masks import Causal
 
 
@@ -58,7 +58,7 @@ def test_a_region_is_never_held_at_its_full_size(monkeypatch):
     monkeypatch.setattr(of_heatmap, "fill_scores", filled)
     monkeypatch.setattr(of_heatmap, "entries_of", lambda _: 5000)
     words = torch.randn(2, 700, 4)
-    of = Causes(words, words, 1.0, Causal())
+    of = AttentionInputs(words, words, 1.0, Causal())
     _, sums = by_rows(of, torch.arange(700), torch.arange(700))
     told = []
     found = heatmap(of, sums[:, 300:], 10, queries=slice(300, None), progress=told.append)
@@ -72,7 +72,7 @@ def test_a_region_is_never_held_at_its_full_size(monkeypatch):
 
 def test_wrong_pooling_is_one_line():
     words, sums = torch.randn(1, 3, 2), torch.zeros(1, 3)
-    of = Causes(words, words, 1.0)
+    of = AttentionInputs(words, words, 1.0)
     with pytest.raises(ArgumentError, match="'mean' or 'max'"):
         heatmap(of, sums, reduce="median")
     with pytest.raises(ArgumentError, match="at least 1 cell"):

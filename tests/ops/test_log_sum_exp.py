@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.ops import log_sum_exp, masks
 from heedful.ops.arguments import check
-from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend, listening
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.log_sum_exp import Catching, asked, beside
 
 ATEN = torch.ops.aten
@@ -59,7 +59,7 @@ def test_the_kernel_tells_it_and_nothing_changes(way, dtype, mode):
     sums = catching.found((2, 4, N))
     for b in range(2):
         table = given.get("attn_mask")
-        of = Causes(
+        of = AttentionInputs(
             query[b],
             key[b],
             given.get("scale", 8**-0.5),
@@ -84,7 +84,7 @@ def test_flex_attention_counts_in_bits():
     with torch.no_grad(), uncompiled, Catching() as catching:
         flex_attention(query, key, value, block_mask=mask)
     allowed = torch.arange(M) <= torch.arange(N)[:, None] + 5
-    expected = log_sum_exps(Causes(query[1], key[1], 8**-0.5, masks.Dense(allowed)))
+    expected = log_sum_exps(AttentionInputs(query[1], key[1], 8**-0.5, masks.Dense(allowed)))
     found = catching.found((2, 4, N))[1].double()
     torch.testing.assert_close(found, torch.from_numpy(expected), atol=2e-6, rtol=0)
 
@@ -131,7 +131,7 @@ def test_our_own_attention_tells_it_where_it_calls_the_kernel_block_by_block(mas
     with listening(lambda arguments, context, caught: told.append(caught.found((2, 3, long)))):
         attend(check(query, key, key, mask=mask, bias=None, causal=False, scale=None, dropout=0.0))
     [sums] = told
-    expected = log_sum_exps(Causes(query[1], key[1], 8**-0.5, mask))
+    expected = log_sum_exps(AttentionInputs(query[1], key[1], 8**-0.5, mask))
     torch.testing.assert_close(sums[1].double(), torch.from_numpy(expected), atol=4e-6, rtol=0)
 
 

@@ -19,7 +19,7 @@ from heedful.ops.reference import (
     renormalized_softmax,
     softmax,
 )
-from heedful.text.examples import EMBEDDINGS
+from heedful.text.example_texts import EMBEDDINGS
 
 # What document 002 prints for "Your journey starts with one step"; the second word is the query
 WORDS = torch.tensor(EMBEDDINGS)

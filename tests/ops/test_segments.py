@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_maps import causes, choices, rounding
 
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Dense
 from heedful.ops.segments import SegmentShares
 from heedful.ops.statistics import gather
@@ -65,7 +65,7 @@ def test_shares_equal_their_definition(made, data, entries, rows):
 def test_heads_with_masks_of_their_own_have_chances_of_their_own():
     table = torch.ones(2, 3, 6, dtype=torch.bool)
     table[1, :, :3] = False
-    of = Causes(torch.zeros(2, 3, 1), torch.zeros(2, 6, 1), 1.0, Dense(table))
+    of = AttentionInputs(torch.zeros(2, 3, 1), torch.zeros(2, 6, 1), 1.0, Dense(table))
     halves = torch.arange(6) // 3 == torch.tensor([[0], [1]])
     [found] = gather(of, SegmentShares(torch.ones(1, 3, dtype=torch.bool), halves), entries=1)
     assert found.chance[:, 0].tolist() == [[0.5, 0.5], [0.0, 1.0]]

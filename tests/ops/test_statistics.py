@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from random_maps import OFFSETS, all_scores, causes, choices, log_sum_exps, rounding, whole_map
 
 from heedful.ops import statistics
-from heedful.ops.blocks import blocks
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Causal, Window
 from heedful.ops.segments import SegmentShares
 from heedful.ops.statistics import (
@@ -30,7 +29,8 @@ from heedful.ops.statistics import (
     Unplaced,
     gather,
 )
-from heedful.ops.top import TopKeys, largest
+from heedful.ops.top_k import TopKeys, largest
+from heedful.ops.weight_blocks import blocks
 
 
 def by_definition(of, map_, seen):
@@ -211,7 +211,7 @@ def test_of_equal_scores_the_first(rows, k):
 def test_entropy_is_exact_however_large_the_scores():
     """Scores near 10,000, in eighths, which float32 holds: their sums it does not."""
     query, key = torch.ones(1, 3, 1), 10_000 + torch.arange(13.0).view(1, -1, 1) / 8
-    of = Causes(query, key, 1.0, Causal())
+    of = AttentionInputs(query, key, 1.0, Causal())
     expected = by_definition(of, *whole_map(of))["entropy"]
     np.testing.assert_allclose(gather(of, Entropy())[0], expected, atol=5e-7)
 
@@ -260,7 +260,7 @@ def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(made, sizes):
 
 def test_no_block_is_larger_than_asked():
     query = torch.randn(4, 500, 8)
-    of = Causes(query, query, 1.0, Causal() & Window(30))
+    of = AttentionInputs(query, query, 1.0, Causal() & Window(30))
     sizes = [block.weights.numel() for block in blocks(of, entries=4000, queries=16)]
     assert max(sizes) <= 4000
     assert sum(sizes) < 4 * 500 * 60  # what the window empties is skipped
@@ -280,7 +280,7 @@ def test_no_block_is_larger_than_asked():
 def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads, wanted):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     words = torch.randn(heads, 4, 6)
-    found = blocks(Causes(words, words, 1.0), entries=fit * 4 * 4)
+    found = blocks(AttentionInputs(words, words, 1.0), entries=fit * 4 * 4)
     assert [len(block.weights) for block in found] == wanted
 
 
@@ -288,6 +288,6 @@ def test_sums_of_long_rows_lose_no_digits():
     """torch's softmax adds up equal numbers one after the other, and its weights sum to less."""
     query, key = torch.randn(2, 3, 4), torch.zeros(2, 70_000, 4)
     key[:, 0] = query[:, 0] / query[:, 0].norm(dim=-1, keepdim=True)
-    of = Causes(query, key, 1.0)
+    of = AttentionInputs(query, key, 1.0)
     [exact] = gather(of, LogSumExp())
     np.testing.assert_allclose(exact, log_sum_exps(of), atol=3e-6, rtol=0)

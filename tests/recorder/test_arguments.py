@@ -12,7 +12,7 @@ from looked import Given
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig
-from heedful.ops.score_tables import indices
+from heedful.ops.indexing import indices
 from heedful.recording import from_attentions
 
 AS_A_USER = pytest.mark.usefixtures("as_a_user")  # and not as beartype says it

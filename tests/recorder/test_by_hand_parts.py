@@ -13,9 +13,9 @@ from looked import Given, near
 from random_maps import whole_map
 
 import heedful
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Dense
-from heedful.recorder.doors import by_hand
+from heedful.recorder.doors import tape_inputs
 
 
 class Case:
@@ -115,7 +115,7 @@ def recorded(form, of):
     assert not recording.missed
     parts = {"query": of.query, "scale": 1.0, **parts_of(of)}
     query = parts.pop("query").double()
-    expected = [Causes(query[b], of.key[b].double(), **parts) for b in range(len(query))]
+    expected = [AttentionInputs(query[b], of.key[b].double(), **parts) for b in range(len(query))]
     return recording, met[0], expected
 
 
@@ -125,7 +125,7 @@ def recorded(form, of):
 def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
     recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
     for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
-        assert (call.door, call.proof, call.layout) == (by_hand.DOOR, "proved", "told")
+        assert (call.door, call.proof, call.layout) == (tape_inputs.DOOR, "proved", "told")
         weights = torch.from_numpy(whole_map(causes)[0]).float()
         near(call.weights(), weights)
         near(used, weights)

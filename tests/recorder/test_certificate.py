@@ -10,9 +10,9 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal
-from heedful.recorder.owners import padding
-from heedful.recorder.owners.mask_structure import recognise
-from heedful.recording import capture, rounding
+from heedful.recorder.axes import padding
+from heedful.recorder.axes.mask_structure import recognise
+from heedful.recording import capture, tolerance
 from heedful.recording.capture import Capture
 
 
@@ -216,15 +216,15 @@ def test_the_tolerance_is_that_of_the_device():
     def both(cpu, cuda):
         torch.backends.mkldnn.matmul.fp32_precision = cpu
         torch.backends.cuda.matmul.fp32_precision = cuda
-        return [rounding.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
+        return [tolerance.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
 
     try:
         assert both("tf32", "tf32") == [2e-5, 1e-2]  # in which no CPU computes
         assert both("bf16", "ieee") == [5e-2, 2e-5]
-        assert rounding.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
+        assert tolerance.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
         both("none", "none")
         torch.set_float32_matmul_precision("high")
-        assert rounding.tolerance_of(torch.float32, torch.device("cuda")) == 1e-2
+        assert tolerance.tolerance_of(torch.float32, torch.device("cuda")) == 1e-2
     finally:
         torch.set_float32_matmul_precision("highest")
         assert both("none", "none") == [2e-5, 2e-5]

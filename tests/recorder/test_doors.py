@@ -13,8 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Combined, KeyRanges, Packed
+from heedful.recorder.axes import mask_structure
 from heedful.recorder.doors.tape import NO_MAP
-from heedful.recorder.owners import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
 CAUSAL = torch.ones(N, N).tril().bool()

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaModel
 import heedful
 from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.recording import capture, evidence
 from heedful.recording.certificate import certify
 from heedful.recording.evidence import evidence_of
@@ -131,7 +131,7 @@ def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data)
     value += data.draw(st.sampled_from([0.0, 3.0]))
     every = (one.repeat_interleave(group, 1) for one in (key, value))
     output = scaled_dot_product_attention(query, *every)
-    causes = [Causes(*of, 0.5) for of in zip(query, key, strict=True)]
+    causes = [AttentionInputs(*of, 0.5) for of in zip(query, key, strict=True)]
     tokens = [RealTokens.all_of(N, M)] * B
     check, _ = certify(causes, tokens, evidence_of(value, output, {kind}))
     assert (check.passed, check.rows) == (True, B * min(N, 8))
@@ -265,7 +265,7 @@ def test_a_value_that_is_no_number_hides_no_other_feature(odd, width, small, mon
     value[0, 0, 3:5, 0] = odd
     output = scaled_dot_product_attention(query, key, value)
     for factor in (1, 3):
-        causes = [Causes(factor * query[0], key[0], D**-0.5)]
+        causes = [AttentionInputs(factor * query[0], key[0], D**-0.5)]
         kept = evidence_of(value, output, {torch.float32})
         check, _ = certify(causes, [RealTokens.all_of(20, 20)], kept)
         assert check.passed == (factor == 1) or odd == 3e38

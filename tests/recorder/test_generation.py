@@ -15,7 +15,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.models.search import Search, translate
+from heedful.models.beam_search import Search, translate
 from heedful.ops.masks import Causal, Combined, Packed, Padding
 
 transformers.logging.set_verbosity_error()

@@ -8,7 +8,7 @@ from torch import nn
 
 import heedful
 from heedful.ops import statistics
-from heedful.ops.cells import weights
+from heedful.ops.map_region import weights
 from heedful.recording import from_attentions
 
 
@@ -98,7 +98,7 @@ def test_sinks_of_each_query_do_not_depend_on_the_blocks(entries, monkeypatch):
         expected = (1 - exact.sum(-1)).masked_fill(exact.sum(-1) == 0, math.nan), exact.sum(1)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=0, equal_nan=True)
-    monkeypatch.setattr("heedful.ops.causes.ENTRIES", entries)
+    monkeypatch.setattr("heedful.ops.inputs.ENTRIES", entries)
     for heads in (slice(None), slice(1, 2), slice(1, 3)):
         part = weights(causes, heads, [4, 0, 3], [2, 6])
         expected = maps[1][heads][:, [4, 0, 3]][:, :, [2, 6]]

@@ -7,8 +7,7 @@ from torch import nn
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
-from heedful.recorder.owners.usual_order import (
+from heedful.recorder.axes.usual_order import (
     BLOCK,
     HEADS,
     PARTS,
@@ -17,6 +16,7 @@ from heedful.recorder.owners.usual_order import (
     usual_order,
     widths_of,
 )
+from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 
 N, M, D = 5, 7, 4
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import heedful
-from heedful.recorder.observed import AXES, Observed
+from heedful.recorder.observed_call import AXES, Observed
 
 B, H, G, N, M, D, V = 2, 4, 2, 5, 7, 3, 6
 

@@ -6,8 +6,8 @@ from looked import WIDTH, B, D, Given, H, Heads, M, N, looked_at, near, shows, w
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from heedful.recorder.doors.by_hand import ALONE
 from heedful.recorder.doors.tape import NO_MAP, UNMET
+from heedful.recorder.doors.tape_inputs import ALONE
 
 SILENT = "an OtherAttention, and no attention was seen in it"
 NO_PRODUCT = "a softmax of no product of queries and keys, and over no axis of tokens"

@@ -5,8 +5,8 @@ import torch
 from looked import WIDTH, B, M, looked_at, near
 from torch import nn
 
-from heedful.recorder.doors import by_hand
-from heedful.recorder.missed import NOTHING
+from heedful.recorder.doors import tape_inputs
+from heedful.recorder.missed_modules import NOTHING
 
 
 class Additive(nn.Module):
@@ -41,7 +41,7 @@ def test_its_weights_are_shown(does, texts):
     for _ in range(2):
         assert len(recording.sequences) == texts
         for [call], weights in zip(recording.sequences, expected, strict=True):
-            assert (call.door, call.proof, call.layout) == (by_hand.ALONE, "proved", "guessed")
+            assert (call.door, call.proof, call.layout) == (tape_inputs.ALONE, "proved", "guessed")
             assert call.why == "no queries and keys were seen that made its scores"
             near(call.weights(), weights)
         recording.verify(model, given)  # by which nothing more is known

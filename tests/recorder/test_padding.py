@@ -9,9 +9,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Dense, Mask, Packed
-from heedful.recorder.observed import Observed
-from heedful.recorder.owners.mask_structure import Masks, offset_of
-from heedful.recorder.owners.padding import tokens_of
+from heedful.recorder.axes.mask_structure import Masks, offset_of
+from heedful.recorder.axes.padding import tokens_of
+from heedful.recorder.observed_call import Observed
 
 B, H, D = 2, 3, 4
 

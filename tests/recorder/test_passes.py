@@ -13,7 +13,7 @@ import heedful
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
 from heedful.ops import dispatch
-from heedful.recorder.owners import mask_structure
+from heedful.recorder.axes import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
 

@@ -15,8 +15,8 @@ from heedful.errors import ArgumentError, RunError
 from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
-from heedful.recorder.observed import Observed
-from heedful.recorder.owners.mask_structure import recognise
+from heedful.recorder.axes.mask_structure import recognise
+from heedful.recorder.observed_call import Observed
 
 
 @pytest.fixture

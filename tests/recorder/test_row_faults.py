@@ -25,10 +25,10 @@ from transformers import LlamaForCausalLM
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.ops.blocks import blocks
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense
-from heedful.recording import rows as of_rows
+from heedful.ops.weight_blocks import blocks
+from heedful.recording import map_rows as of_rows
 from heedful.recording.evidence import sampled
 from heedful.recording.sequence import Sequence
 

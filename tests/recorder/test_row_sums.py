@@ -28,7 +28,7 @@ from transformers import (
 
 import heedful
 from heedful.recording import from_attentions
-from heedful.recording import rows as of_rows
+from heedful.recording import map_rows as of_rows
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.generate import generate
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.recording import from_attentions
-from heedful.recording.marked import marked
+from heedful.recording.segment_masks import marked
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}

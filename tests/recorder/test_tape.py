@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from heedful.errors import RunError
-from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, cells_of, in_cells
-from heedful.recorder.doors.steps import name_of
 from heedful.recorder.doors.tape import NO_MAP, UNMET, Tape
+from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, cells_of, in_cells
+from heedful.recorder.doors.tape_steps import name_of
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 HIDDEN = torch.rand(N, M) < 0.4

@@ -11,7 +11,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.recording.head_totals import HeadTotals
-from heedful.views.notebook.answering import opened_on
+from heedful.views.notebook.kernel_side import opened_on
 
 B, N = 3, 7
 

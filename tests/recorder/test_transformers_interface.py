@@ -15,11 +15,11 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.ops.cells import weights as of_causes
 from heedful.ops.log_sum_exp import Catching
+from heedful.ops.map_region import weights as of_causes
+from heedful.recorder.axes import call_kind
 from heedful.recorder.doors import transformers_interface, unsupported
-from heedful.recorder.observed import Observed
-from heedful.recorder.owners import kind
+from heedful.recorder.observed_call import Observed
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,
@@ -136,8 +136,8 @@ def test_a_boolean_mask_is_added_by_eager_attention():
 def test_the_name_of_a_module_tells_cross_attention(name, crosses):
     query = torch.zeros(1, 2, 3, 4)
     seen = Observed(query, query, query, None, 1.0)
-    assert kind.crosses(seen, name) is crosses
-    assert kind.crosses(replace(seen, cross=True), name)
+    assert call_kind.crosses(seen, name) is crosses
+    assert call_kind.crosses(replace(seen, cross=True), name)
 
 
 def stance():

@@ -70,7 +70,7 @@ COMPARED = """
 import torch
 from heedful.errors import ArgumentError
 from heedful.models import GPT, GPTConfig, loss
-from heedful.train.compiled import compiled
+from heedful.train.compiled_pass import compiled
 from heedful.train.tasks import Windows
 
 def plain(model, batch, smoothing):

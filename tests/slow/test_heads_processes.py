@@ -123,7 +123,7 @@ def test_a_process_that_is_killed_ends_the_others(after, rank, trained, tmp_path
 HANGS = """
 import os, signal, sys
 import heedful
-from heedful.opened import over_texts
+from heedful.loaded import over_texts
 from heedful.torchrun import started
 from heedful.recording import HeadTotals
 

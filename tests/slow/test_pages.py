@@ -61,7 +61,7 @@ def shortened(words):
     """A command that trains, made short."""
     if words[0] != "train":
         return words
-    if "--log" in words:  # to packages that are not there: tests/train/test_logs.py
+    if "--log" in words:  # to packages that are not there: tests/train/test_loggers.py
         words = [*words, "--log", ""]
     if "--resume" in words:
         steps = 6 if "--steps" in words else 4

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-ROOMS = ("ops", "layers", "models", "text", "opened", "train", "errors", "generate")
+ROOMS = ("ops", "layers", "models", "text", "loaded", "train", "errors", "generate")
 
 
 class Page(HTMLParser):

@@ -16,8 +16,8 @@ from heedful.text import (
     read_pairs,
     unseen_date_pairs,
 )
-from heedful.text.dates import FORMS, WEEKDAYS, written
-from heedful.text.tokens import write_ids
+from heedful.text.example_dates import FORMS, WEEKDAYS, written
+from heedful.text.token_file import write_ids
 
 PAIRS = [Pair("good night", "gute Nacht"), Pair("naïve café", "火 🙂"), Pair("a b", "c")] * 4
 CHARACTERS = TokenizerChoice("characters")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cosine as distance
 
 from heedful.errors import ArgumentError
-from heedful.text.examples import FAMILY
+from heedful.text.example_texts import FAMILY
 from heedful.text.similarity import analogy, cosine, nearest, principal_plane
-from heedful.text.vectors import WordVectors
+from heedful.text.word_vectors import WordVectors
 
 
 @given(st.integers(1, 9), st.integers(2, 8), st.integers(1, 12), st.integers(0, 999), st.booleans())

@@ -20,10 +20,10 @@ from heedful.files import (
 from heedful.models import load_model
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
 from heedful.train import Step, new_plan, open_training, read_metrics
-from heedful.train import place as places
-from heedful.train.place import owning
+from heedful.train import run_directory as places
 from heedful.train.plan import read_plan
 from heedful.train.run import begin, events, prepare_run, replace
+from heedful.train.run_directory import owning
 
 LINES = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 160)]
 STEPS = 12

@@ -21,7 +21,7 @@ from heedful.torchrun import started
 from heedful.train import muon
 from heedful.train.batches import Which, in_turns
 from heedful.train.muon import Muon, matrices_of
-from heedful.train.sharding import (
+from heedful.train.parallel import (
     clip,
     fill,
     first_row,

@@ -50,7 +50,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from heedful.files import whole as files
+from heedful.files import atomic as files
 from heedful.train import loop, open_training, prepare_run, read_plan
 
 where, after = sys.argv[2], int(sys.argv[3])

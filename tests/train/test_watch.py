@@ -20,8 +20,8 @@ from heedful.train import (
     replace,
 )
 from heedful.train.events import Watched
-from heedful.train.place import owning
 from heedful.train.run import events
+from heedful.train.run_directory import owning
 from heedful.train.watch import recordings_of, scores_over_steps
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(90))

@@ -7,7 +7,7 @@ import torch
 
 from heedful.errors import ArgumentError
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.models.named_parameters import without_parameters
+from heedful.models.parameters import without_parameters
 from heedful.views.model_diagram import draw_block, draw_model
 
 LARGE = {"vocabulary": 128_256, "width": 16_384, "heads": 128, "layers": 2}

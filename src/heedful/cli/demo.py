@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heedful.cli import training as terminal
+from heedful.cli import run_training as terminal
 from heedful.cli.options import directory
-from heedful.cli.suggestion import suggestion
+from heedful.cli.suggested_commands import suggestion
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.opened import OpenedGPT
+    from heedful.loaded import LoadedGPT
     from heedful.recording import Recording
 
 PROMPTS = ("The import statement", "A class definition")
@@ -44,7 +44,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
         _check_there(out)
     from rich.text import Text
 
-    from heedful.opened import OpenedGPT, open_as
+    from heedful.loaded import LoadedGPT, open_as
     from heedful.views.terminal import console, duration
 
     screen, began = console(), time.monotonic()
@@ -55,7 +55,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
         status = _train(out, steps, screen)
         if status:
             return status
-    opened = open_as(OpenedGPT, out)
+    opened = open_as(LoadedGPT, out)
     _section(screen, "What it writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
         _sample(opened, prompt, seed, screen)
@@ -77,7 +77,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 
 def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
-    from heedful.train.place import owning
+    from heedful.train.run_directory import owning
 
     recipe = PRESETS["quick"]
     if steps:
@@ -99,7 +99,7 @@ def _check_there(out: Path) -> None:
     """The demo shows a run that is there, and draws in it."""
     from heedful.files import check_no_links
     from heedful.train import has_run
-    from heedful.train.paths import PICTURES
+    from heedful.train.run_files import PICTURES
 
     if not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
@@ -127,7 +127,7 @@ def _section(screen: Console, title: str, hint: str) -> None:
     screen.print()
 
 
-def _sample(opened: OpenedGPT, prompt: str, seed: int, screen: Console) -> None:
+def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
     from rich.text import Text
 
     from heedful.generate import Sampling, TextStream, generate
@@ -179,7 +179,7 @@ def _heads(recording: Recording, screen: Console) -> None:
         screen.print(f"  {title} gives {100 * share:.0f} % of its weight to {where}")
 
 
-def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
+def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
     from heedful.cli.plot import draw_attention, positions_figure
     from heedful.pictures.saving import save
 
@@ -193,7 +193,7 @@ def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
 def _page(recording: Recording, out: Path) -> str:
     """Write the explorer of a recording into the run; its path and size."""
     from heedful.views.explorer import one_file
-    from heedful.views.explorer.texts import Texts
+    from heedful.views.explorer.catalogue import Texts
 
     path = out / "explorer.html"
     size = one_file.write(path, Texts({out.name: recording}), f"{out.name} · heedful").bytes

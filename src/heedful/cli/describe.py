@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.options import check_model, json_option, opening_options, refuse
-from heedful.cli.places import check_picture
+from heedful.cli.output_paths import check_picture
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def describe(
     if out is not None:
         _draw(model, told, shape, out, block)
     if as_json:
-        from heedful.views import description
+        from heedful.views import model_summary
 
         picture = None if out is None else str(out)
-        click.echo(json.dumps({**description.as_json(told), "picture": picture}))
+        click.echo(json.dumps({**model_summary.as_json(told), "picture": picture}))
         return
     _show(told, model, out)
 
@@ -100,8 +100,8 @@ def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, b
 def _show(told: Description, source: Path, out: Path | None) -> None:
     from rich.text import Text
 
-    from heedful.cli.suggestion import suggestion
-    from heedful.views.description import show
+    from heedful.cli.suggested_commands import suggestion
+    from heedful.views.model_summary import show
     from heedful.views.terminal import console
 
     screen = console()

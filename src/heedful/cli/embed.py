@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from heedful.cli.options import check_model, json_option, opening_options, refuse
-from heedful.cli.places import check_picture
+from heedful.cli.output_paths import check_picture
 from heedful.errors import ArgumentError, TextError
 
 if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
-    from heedful.text.vectors import WordVectors
+    from heedful.text.word_vectors import WordVectors
 
 SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
 LABEL = 14  # cells of a word before its similarities
@@ -94,15 +94,15 @@ def embed(
 
 
 def _vectors(source: Path | None, opening: dict[str, Any]) -> WordVectors:
-    from heedful.text.examples import FAMILY
-    from heedful.text.vectors import WordVectors, read_vectors
+    from heedful.text.example_texts import FAMILY
+    from heedful.text.word_vectors import WordVectors, read_vectors
 
     if source is None:
         return WordVectors(list(FAMILY), list(FAMILY.values()))
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
     check_model(source, opening)
-    from heedful.opened import open_ours
+    from heedful.loaded import open_ours
 
     return open_ours(source, device="cpu", **opening).vectors()
 
@@ -171,7 +171,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
     import torch
 
     from heedful.cli.plot import tell_of_fonts
-    from heedful.pictures import space
+    from heedful.pictures import word_plane
     from heedful.pictures.saving import save
     from heedful.text.similarity import principal_plane
 
@@ -187,7 +187,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
         pairs = [(a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
         title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
-    figure = space.words(
+    figure = word_plane.words(
         plane.places.numpy(),
         [vectors.words[row] for row in rows],
         plane.shares.tolist(),
@@ -275,7 +275,7 @@ def _show_everything(vectors: WordVectors) -> None:
     """Every word with every other, of a small table; else what to ask."""
     from rich.cells import cell_len
 
-    from heedful.views.numbers import visible
+    from heedful.views.number_format import visible
     from heedful.views.terminal import console, fit, table
 
     screen = console()

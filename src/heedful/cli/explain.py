@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heedful.cli.input_texts import cut_option, file_option, notices, read_text, second_option
 from heedful.cli.options import check_model, json_option, opening_options, refuse
-from heedful.cli.places import check_page
-from heedful.cli.reading import cut_option, file_option, notices, read_text, second_option
+from heedful.cli.output_paths import check_page
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:  # what brings torch is imported when the work begins
@@ -115,7 +115,7 @@ def explain(
     given = {name: value for name, value in options.items() if value not in (None, False)}
     of_model = {name: given.pop(name) for name in MODEL_OPTIONS if name in given}
     if html is not None and given.get("variant") == "cross":
-        from heedful.text.examples import SECOND
+        from heedful.text.example_texts import SECOND
 
         given.setdefault("memory", SECOND)
     _check_usage(model, cut, given, {**of_model, **opening})
@@ -123,7 +123,7 @@ def explain(
         refuse("does not go with --html.", query=query, pictures=pictures, json=as_json)
         check_page(html, overwrite)
     if text is file is model is None and html is not None:
-        from heedful.text.examples import SENTENCE
+        from heedful.text.example_texts import SENTENCE
 
         text = SENTENCE  # of document 002 (after Raschka); the page computes what is typed into it
     words = read_text(text, file)
@@ -163,7 +163,7 @@ def _write_page(
 ) -> None:
     """A model's walk; of a variant, given by its options, all of them for any sentence."""
     from heedful.files import replacing
-    from heedful.views.walk.offline import of_explanation, of_variants, page
+    from heedful.views.walk.one_file import of_explanation, of_variants, page
 
     if variant is None:
         data = page(of_explanation(explanation))
@@ -183,22 +183,22 @@ def _of_model(
 ) -> Explanation:  # fmt: skip
     check_model(directory, opening)
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
-    from heedful.opened import CutWarning, OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
+    from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq, TruncationWarning, open_ours
 
     opened = open_ours(directory, **opening)
     second, target = options.get("second"), options.get("target")
     where: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
-    if target is not None and not isinstance(opened, OpenedSeq2Seq):
+    if target is not None and not isinstance(opened, LoadedSeq2Seq):
         raise click.UsageError(f"--target is for an encoder–decoder; {directory} holds none.")
-    with notices(CutWarning):
-        if isinstance(opened, OpenedSeq2Seq):
+    with notices(TruncationWarning):
+        if isinstance(opened, LoadedSeq2Seq):
             rows = opened.rows(text, second, target=target, cut=cut)
             return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **where)
         ids, *more = opened.read(text, second, cut=cut).inputs.values()
-    if isinstance(opened, OpenedBert):
+    if isinstance(opened, LoadedBert):
         where |= {"mask": opened.tokenizer.special.get("mask"), "segments": more[0]}
         return explain_bert(opened.model, ids, pieces=opened.pieces, **where)
-    if not isinstance(opened, OpenedGPT):
+    if not isinstance(opened, LoadedGPT):
         raise ArgumentError(
             f"{directory} holds a {type(opened.model).__name__}",
             expected="a GPT, a BERT or an encoder–decoder of ours",
@@ -210,8 +210,8 @@ def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) 
     from rich.text import Text
 
     from heedful.views.terminal import console
-    from heedful.views.walk.followed import follow
-    from heedful.views.walk.printed import show
+    from heedful.views.walk.terminal_pages import show
+    from heedful.views.walk.token_trace import follow
 
     screen = console()
     if places is not None:

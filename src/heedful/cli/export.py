@@ -47,8 +47,8 @@ def export(
             remedy="choose another --to",
         )
     source = check_model(run, opening)
+    from heedful.loaded import check_tokenizer
     from heedful.models import equal_of, export_model, load_model
-    from heedful.opened import check_tokenizer
     from heedful.text import check_exportable, export_tokenizer, load_tokenizer
 
     allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]

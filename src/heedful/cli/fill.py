@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from heedful.cli.input_texts import file_option, read_text, second_option
 from heedful.cli.options import check_model, json_option, opening_options
-from heedful.cli.reading import file_option, read_text, second_option
 
 EXAMPLE = """\b
 Examples:
@@ -46,10 +46,10 @@ def fill(
     check_model(model, opening)
     from heedful.fill import fill as fill_gaps
     from heedful.fill import filled
-    from heedful.opened import OpenedBert, open_as
+    from heedful.loaded import LoadedBert, open_as
     from heedful.views.terminal import console, table
 
-    opened = open_as(OpenedBert, model, **opening)
+    opened = open_as(LoadedBert, model, **opening)
     gaps = fill_gaps(opened.model, opened.tokenizer, text, second, count=count)
     lines = filled(opened.tokenizer, [text] if second is None else [text, second], gaps)
     if as_json:

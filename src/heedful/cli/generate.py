@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heedful.cli.input_texts import file_option, read_text
 from heedful.cli.options import (
     MOST,
     SectionedCommand,
@@ -17,12 +18,11 @@ from heedful.cli.options import (
     opening_options,
     settings_of,
 )
-from heedful.cli.reading import file_option, read_text
 from heedful.configuration import LARGEST
-from heedful.models.decoding import Sampling
+from heedful.models.sampling import Sampling
 
 if TYPE_CHECKING:
-    from heedful.opened import OpenedGPT
+    from heedful.loaded import LoadedGPT
 
 PIECE = 16  # cells of a token in the table of probabilities
 EXAMPLE = """\b
@@ -91,9 +91,9 @@ def generate(
     check_model(run, opening)
     from heedful.generate import TextStream, beginning
     from heedful.generate import generate as continuations
-    from heedful.opened import OpenedGPT, open_as
+    from heedful.loaded import LoadedGPT, open_as
 
-    opened = open_as(OpenedGPT, run, **opening)
+    opened = open_as(LoadedGPT, run, **opening)
     ids = beginning(opened.tokenizer) if from_nothing else opened.ids(text)[0].tolist()
     if probabilities:
         _show_probabilities(opened, ids, probabilities, as_json)
@@ -143,7 +143,7 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
         click.echo(prompt + text)
 
 
-def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: bool) -> None:
+def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: bool) -> None:
     """The last step of document 004 (Zhang): softmax over the logits of each position."""
     import torch
 
@@ -182,7 +182,7 @@ def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: b
 
 
 def _nexts(
-    opened: OpenedGPT, tokens: list[int], probabilities: list[float]
+    opened: LoadedGPT, tokens: list[int], probabilities: list[float]
 ) -> list[dict[str, Any]]:
     return [
         {"piece": piece, "id": token, "probability": probability}

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli import texts as of_texts
-from heedful.cli.options import (
-    check_model,
-    json_option,
-    opening_options,
-    refuse,
-    sequence_option,
-)
-from heedful.cli.reading import (
+from heedful.cli import survey as of_texts
+from heedful.cli.input_texts import (
     cut_option,
     file_option,
     is_recording,
@@ -25,7 +18,14 @@ from heedful.cli.reading import (
     second_option,
     verify_option,
 )
-from heedful.cli.segments import (
+from heedful.cli.options import (
+    check_model,
+    json_option,
+    opening_options,
+    refuse,
+    sequence_option,
+)
+from heedful.cli.segments_option import (
     Asked,
     Given,
     check_usage,
@@ -34,13 +34,13 @@ from heedful.cli.segments import (
     segments_option,
     show_shares,
 )
-from heedful.cli.sequences import of_each
+from heedful.cli.sequence_choice import of_each
 from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
     from heedful.recording import Head, HeadTotals, Recording
-    from heedful.views.heads import Row
+    from heedful.views.head_tables import Row
 
 NUMBERS = (*SCORES, *MEANS)
 DEFINITIONS = "\n".join(
@@ -175,7 +175,7 @@ def heads(
     else:
         words = read_text(text, file)
         check_model(source, opening)
-        from heedful.opened import open_model
+        from heedful.loaded import open_model
 
         opened = open_model(source, **opening)
         recording, parts = recorded_with_segments(
@@ -200,8 +200,8 @@ def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dic
             texts.check()
             check_model(source, opening)
     from heedful.device import choose_device
-    from heedful.opened import open_model
-    from heedful.views.heads import Row
+    from heedful.loaded import open_model
+    from heedful.views.head_tables import Row
 
     device = str(choose_device(opening["device"], here.local))
     together = texts.over(open_model(source, **opening | {"device": device}), here)
@@ -217,7 +217,7 @@ def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dic
 
 
 def _show_heads(recording: Recording, source: Path, sequence: int | None, asked: Asked) -> None:
-    from heedful.views.heads import Row
+    from heedful.views.head_tables import Row
     from heedful.views.progress import share_done
 
     with share_done("reading the maps") as tell:
@@ -247,8 +247,8 @@ def _sorted(rows: list[Row], asked: Asked) -> list[Row]:
 
 def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes: str) -> None:
     """A table of heads, what it has no room for, notes, and what proves it."""
-    from heedful.cli import proofs
-    from heedful.views.heads import evidence_table, scores_table
+    from heedful.cli import certainty
+    from heedful.views.head_tables import evidence_table, scores_table
     from heedful.views.terminal import console
 
     screen = console()
@@ -262,7 +262,7 @@ def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes
         screen.print(missing, style="dim")
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)
-    proofs.show(proved, screen)
+    certainty.show(proved, screen)
 
 
 def as_data(head: Head) -> dict[str, Any]:

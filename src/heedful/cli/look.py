@@ -10,15 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from heedful.cli.options import (
-    check_model,
-    heads_option,
-    layers_option,
-    opening_options,
-    refuse,
-)
-from heedful.cli.places import check_page
-from heedful.cli.reading import (
+from heedful.cli.input_texts import (
     cut_option,
     file_option,
     image_option,
@@ -30,12 +22,20 @@ from heedful.cli.reading import (
     text_beside,
     verify_option,
 )
-from heedful.cli.segments import Given, check_usage, recorded_with_segments, segments_option
-from heedful.cli.watched import moments_of, was_watched
+from heedful.cli.options import (
+    check_model,
+    heads_option,
+    layers_option,
+    opening_options,
+    refuse,
+)
+from heedful.cli.output_paths import check_page
+from heedful.cli.segments_option import Given, check_usage, recorded_with_segments, segments_option
+from heedful.cli.watched_heads import moments_of, was_watched
 
 if TYPE_CHECKING:
     from heedful.recording import Recording
-    from heedful.views.explorer.texts import Texts
+    from heedful.views.explorer.catalogue import Texts
 
 EXAMPLE = """\b
 Examples:
@@ -200,13 +200,13 @@ def _growing(
 
 def _opened(source: str, opening: dict[str, Any]) -> Any:
     check_model(Path(source), opening)
-    from heedful.opened import open_model
+    from heedful.loaded import open_model
 
     return open_model(Path(source), **opening)
 
 
 def _texts(recordings: dict[str, Recording], chosen: dict[str, Any], marks: Any = None) -> Texts:
-    from heedful.views.explorer.texts import Texts
+    from heedful.views.explorer.catalogue import Texts
 
     return Texts(recordings, chosen["layers"], chosen["heads"], marks)
 

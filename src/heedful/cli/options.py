@@ -101,7 +101,7 @@ def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
 
     `opening` are the values of `opening_options`.
     """
-    from heedful.files.belonging import read_config
+    from heedful.files.run_identity import read_config
     from heedful.models import model_directory
 
     names = ("revision", "allow_pickle")

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli import sequences
-from heedful.cli.options import (
-    check_model,
-    heads_option,
-    layers_option,
-    opening_options,
-    refuse,
-    sequence_option,
-)
-from heedful.cli.places import picture_paths
-from heedful.cli.reading import (
+from heedful.cli import sequence_choice
+from heedful.cli.input_texts import (
     cut_option,
     file_option,
     is_recording,
@@ -28,10 +19,19 @@ from heedful.cli.reading import (
     second_option,
     verify_option,
 )
-from heedful.cli.watched import how_heads_formed, was_watched
+from heedful.cli.options import (
+    check_model,
+    heads_option,
+    layers_option,
+    opening_options,
+    refuse,
+    sequence_option,
+)
+from heedful.cli.output_paths import picture_paths
+from heedful.cli.watched_heads import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
-    from heedful.opened import Positions
+    from heedful.loaded import Positions
     from heedful.recording import Recording, Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
@@ -181,11 +181,11 @@ def plot(
     figures: dict[str, Any] = {}
     if of_text:
         if not has_recording:
-            from heedful.opened import open_model
+            from heedful.loaded import open_model
 
             wanted: dict[str, Any] = {"layers": layers, "heads": heads, "verify": verify}
             recording = recorded(open_model(source, **opening), words, second, cut=cut, **wanted)
-        calls = sequences.part_of(recording, sequence or 0, part)
+        calls = sequence_choice.part_of(recording, sequence or 0, part)
         chosen = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
         figures |= _of_text(calls, kinds, chosen, look)
@@ -196,7 +196,7 @@ def plot(
             for token in tokens or ()
         )
     if "positions" in kinds:
-        from heedful.opened import open_ours
+        from heedful.loaded import open_ours
 
         figures["positions"] = positions_figure(open_ours(source, **opening).positions, title)
     if "watched" in kinds:
@@ -213,7 +213,7 @@ def _of_text(
     calls: Sequence, kinds: Iterable[str], chosen: dict[str, Any], look: dict[str, Any]
 ) -> dict[str, Any]:
     """The pictures of a sequence of what was recorded, by name."""
-    from heedful.recording.drawing import Chosen, scores_picture
+    from heedful.recording.figure import Chosen, scores_picture
     from heedful.views.progress import share_done
 
     figures = {}
@@ -227,7 +227,7 @@ def _of_text(
 
 
 def _draw_loss(source: Path, path: Path) -> None:
-    from heedful.cli.training import draw_losses
+    from heedful.cli.run_training import draw_losses
     from heedful.errors import RunError
 
     if draw_losses(source, path) is None:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.options import (
-    check_model,
-    heads_option,
-    json_option,
-    layers_option,
-    opening_options,
-)
-from heedful.cli.places import check_folder
-from heedful.cli.reading import (
+from heedful.cli.input_texts import (
     cut_option,
     file_option,
     image_option,
@@ -26,7 +18,15 @@ from heedful.cli.reading import (
     text_beside,
     verify_option,
 )
-from heedful.cli.suggestion import suggestion
+from heedful.cli.options import (
+    check_model,
+    heads_option,
+    json_option,
+    layers_option,
+    opening_options,
+)
+from heedful.cli.output_paths import check_folder
+from heedful.cli.suggested_commands import suggestion
 from heedful.files import check_replaceable
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def record(
     check_folder(out)
     check_replaceable(out, "recording")
     check_model(model, opening)
-    from heedful.cli import proofs
-    from heedful.opened import open_model
+    from heedful.cli import certainty
+    from heedful.loaded import open_model
     from heedful.views.terminal import console, facts
 
     opened = open_model(model, **opening)
@@ -108,19 +108,19 @@ def record(
     recording.save(out)
     if as_json:
         about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
-        click.echo(json.dumps({**about, "calls": proofs.as_data(recording)}))
+        click.echo(json.dumps({**about, "calls": certainty.as_data(recording)}))
         return
     screen = console()
     screen.print(facts(_about(recording, out)))
-    proofs.show_reasons(recording, screen)
+    certainty.show_reasons(recording, screen)
     screen.print(f"\nNext: {suggestion('heads', out)}", style="dim", soft_wrap=True)
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
-    from heedful.cli import proofs
+    from heedful.cli import certainty
     from heedful.recording.proof import counted
 
-    known = proofs.calls_of(recording)
+    known = certainty.calls_of(recording)
     return [
         ("recorded", heads_in_words(recording)),
         ("tokens", _tokens(recording)),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from heedful.cli.input_texts import file_option, read_text
 from heedful.cli.options import json_option
-from heedful.cli.reading import file_option, read_text
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:

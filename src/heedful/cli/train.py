@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli import training as terminal
+from heedful.cli import run_training as terminal
+from heedful.cli.input_texts import notices, read_text
 from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
-from heedful.cli.reading import notices, read_text
-from heedful.cli.suggestion import suggestion
+from heedful.cli.suggested_commands import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
@@ -107,8 +107,8 @@ def train(
         refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
     from heedful.text.sources import LeftOutWarning
     from heedful.torchrun import started
-    from heedful.train.place import owning
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
+    from heedful.train.run_directory import owning
 
     here = started()
     if not here.is_first:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heedful.cli.input_texts import cut_option, file_option, notices, read_text
 from heedful.cli.options import (
     SectionedCommand,
     check_model,
@@ -16,12 +17,11 @@ from heedful.cli.options import (
     opening_options,
     settings_of,
 )
-from heedful.cli.reading import cut_option, file_option, notices, read_text
 from heedful.errors import TextError
-from heedful.models.decoding import Search
+from heedful.models.sampling import Search
 
 if TYPE_CHECKING:
-    from heedful.opened import OpenedSeq2Seq
+    from heedful.loaded import LoadedSeq2Seq
     from heedful.translate import Translation
 
 BATCH = 32  # lines that are translated together
@@ -60,11 +60,11 @@ def translate(
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
     check_model(run, opening)
-    from heedful.opened import CutWarning, OpenedSeq2Seq, open_as
+    from heedful.loaded import LoadedSeq2Seq, TruncationWarning, open_as
     from heedful.translate import translate as translations
 
-    opened = open_as(OpenedSeq2Seq, run, **opening)
-    with notices(CutWarning):
+    opened = open_as(LoadedSeq2Seq, run, **opening)
+    with notices(TruncationWarning):
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
         batch = sources[start : start + BATCH]
@@ -80,7 +80,7 @@ def translate(
                 click.echo(opened.tokenizer.decode(targets[0].ids) if targets else "")
 
 
-def _ids(opened: OpenedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
+def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
     """The ids of a line, none of a blank one among several, of which an error says which it is."""
     if lines > 1 and not line:
         return []
@@ -92,7 +92,7 @@ def _ids(opened: OpenedSeq2Seq, line: str, cut: bool, number: int, lines: int) -
         raise TextError(f"line {number:,}: {error}") from error
 
 
-def _described(opened: OpenedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
+def _described(opened: LoadedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
     return {
         "source": line,
         "targets": [
@@ -107,7 +107,7 @@ def _described(opened: OpenedSeq2Seq, line: str, targets: list[Translation]) -> 
     }
 
 
-def _print_all(opened: OpenedSeq2Seq, targets: list[Translation]) -> None:
+def _print_all(opened: LoadedSeq2Seq, targets: list[Translation]) -> None:
     from heedful.views.terminal import console, table
 
     rows = [

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from heedful.explain.attending import attention_stages
-from heedful.explain.pieces import activated, added, linear, normed
+from heedful.explain.attention import attention_stages
+from heedful.explain.operations import activated, added, linear, normed
 from heedful.explain.stages import Section, Stage
 from heedful.layers import FeedForward, GatedFeedForward, PostNormBlock, PostNormDecoderBlock
 

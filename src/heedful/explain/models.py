@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.explain.block import opened
-from heedful.explain.pieces import activated, added, bias_of, linear, looked_up, normed, placed
+from heedful.explain.operations import activated, added, bias_of, linear, looked_up, normed, placed
 from heedful.explain.stages import Explanation, Formula, Section, Stage, answer, check_index, held
 from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert, MaskedWordHead

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from heedful.errors import ArgumentError
-from heedful.explain.attending import attend, attention_stages
-from heedful.explain.pieces import added, placed
+from heedful.explain.attention import attend, attention_stages
+from heedful.explain.operations import added, placed
 from heedful.explain.stages import Explanation, Section, Stage, check_index, held
 from heedful.layers import (
     CausalAttention,
@@ -22,7 +22,7 @@ from heedful.layers import (
     SimpleSelfAttention,
 )
 from heedful.ops.positions import sinusoidal
-from heedful.text.examples import EMBEDDINGS, SENTENCE
+from heedful.text.example_texts import EMBEDDINGS, SENTENCE
 from heedful.text.words import words
 
 TABLES = (

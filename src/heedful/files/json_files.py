@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
+from heedful.files.atomic import damaged, replacing
 from heedful.files.checksums import COPIED, digits
-from heedful.files.whole import damaged, replacing
 
 CHECKSUM = "crc32"
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
+from heedful.files.atomic import damaged, flush, saving
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.json_files import read_checked_json, write_checked_json
 from heedful.files.tensor_files import AGAIN, description
-from heedful.files.whole import damaged, flush, saving
 from heedful.processes import EndedElsewhereError, Processes
 
 if TYPE_CHECKING:

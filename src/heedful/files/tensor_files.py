@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
+from heedful.files.atomic import damaged, replacing
 from heedful.files.checksums import Checksums, checksum_of
-from heedful.files.whole import damaged, replacing
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy import lazily
+from heedful.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from heedful.layers.block import (
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         feed_forward,
     )
     from heedful.layers.cache import KeyValueCache, LayerCache
-    from heedful.layers.choices import check_heads
     from heedful.layers.convolution import ShortConvolution
-    from heedful.layers.cross import CrossAttention
-    from heedful.layers.multihead import Heads, MultiHeadAttention
+    from heedful.layers.cross_attention import CrossAttention
+    from heedful.layers.multi_head import Heads, MultiHeadAttention
     from heedful.layers.norm import NORMS, RMSNorm
-    from heedful.layers.single import CausalAttention, SelfAttention, SimpleSelfAttention
-    from heedful.layers.stacked import StackedHeads
+    from heedful.layers.options import check_heads
+    from heedful.layers.single_head import CausalAttention, SelfAttention, SimpleSelfAttention
+    from heedful.layers.stacked_heads import StackedHeads
 
 __all__ = [
     "ACTIVATIONS",
@@ -71,12 +71,12 @@ __getattr__, __dir__ = lazily(
             "feed_forward",
         ],
         "heedful.layers.cache": ["KeyValueCache", "LayerCache"],
-        "heedful.layers.choices": ["check_heads"],
+        "heedful.layers.options": ["check_heads"],
         "heedful.layers.convolution": ["ShortConvolution"],
-        "heedful.layers.cross": ["CrossAttention"],
-        "heedful.layers.multihead": ["Heads", "MultiHeadAttention"],
+        "heedful.layers.cross_attention": ["CrossAttention"],
+        "heedful.layers.multi_head": ["Heads", "MultiHeadAttention"],
         "heedful.layers.norm": ["NORMS", "RMSNorm"],
-        "heedful.layers.single": ["CausalAttention", "SelfAttention", "SimpleSelfAttention"],
-        "heedful.layers.stacked": ["StackedHeads"],
+        "heedful.layers.single_head": ["CausalAttention", "SelfAttention", "SimpleSelfAttention"],
+        "heedful.layers.stacked_heads": ["StackedHeads"],
     },
 )

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.layers.cache import LayerCache
-from heedful.layers.cross import CrossAttention
-from heedful.layers.multihead import MultiHeadAttention
+from heedful.layers.cross_attention import CrossAttention
+from heedful.layers.multi_head import MultiHeadAttention
 from heedful.ops.masks import Mask
 
 

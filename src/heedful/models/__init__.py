@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy import lazily
+from heedful.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from heedful.models.bert import Bert, BertOutput
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heedful.models.gpt import GPT, GPTOutput, loss
     from heedful.models.huggingface.export import equal_of, export_model
     from heedful.models.huggingface.hub import model_directory
-    from heedful.models.named_parameters import parameters_of
+    from heedful.models.parameters import parameters_of
     from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
 
 __all__ = [
@@ -65,7 +65,7 @@ __getattr__, __dir__ = lazily(
         "heedful.models.gpt": ["GPT", "GPTOutput", "loss"],
         "heedful.models.huggingface.export": ["equal_of", "export_model"],
         "heedful.models.huggingface.hub": ["model_directory"],
-        "heedful.models.named_parameters": ["parameters_of"],
+        "heedful.models.parameters": ["parameters_of"],
         "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],
     },
 )

@@ -9,7 +9,7 @@ import dataclasses
 
 from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
-from heedful.layers.choices import (
+from heedful.layers.options import (
     ACTIVATION_NAMES,
     GATE_NAMES,
     NORM_NAMES,

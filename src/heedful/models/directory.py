@@ -12,14 +12,14 @@ from torch import nn
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, write_checked_json
-from heedful.files.belonging import RUN, check_belongs, read_config
+from heedful.files.run_identity import RUN, check_belongs, read_config
 from heedful.files.sharded import about_tensors, latest_of, load_sharded
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.huggingface.checkpoints import is_ours, load_pretrained, pretrained_shape
 from heedful.models.huggingface.hub import model_directory
-from heedful.models.named_parameters import (
+from heedful.models.parameters import (
     assign,
     check_fit,
     parameters_of,

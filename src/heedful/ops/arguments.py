@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.indexing import check_broadcast
 from heedful.ops.masks import Causal, Dense, Mask
-from heedful.ops.score_tables import check_broadcast
 
 Made = TypeVar("Made")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

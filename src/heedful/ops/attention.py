@@ -7,10 +7,10 @@ from typing import Any, Literal, overload
 from jaxtyping import Float
 
 from heedful.ops.arguments import check, in_float32
-from heedful.ops.arrays import ARGUMENTS, Values, takes_arrays
-from heedful.ops.by_definition import weights
+from heedful.ops.definition import weights
 from heedful.ops.dispatch import attend
 from heedful.ops.masks import Mask
+from heedful.ops.numpy_arrays import ARGUMENTS, Values, takes_arrays
 
 
 @overload

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
 
-from heedful.ops import by_definition, kernels
+from heedful.ops import definition, sdpa
 from heedful.ops.arguments import Arguments, in_float32
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask
@@ -69,21 +69,21 @@ def _by_its_road(arguments: Arguments) -> Tensor:
     """The context: by the definition, or by one kernel call or several."""
     mask, shape, is_on_cpu = arguments.mask, arguments.shape, arguments.query.is_cpu
     if is_on_cpu and (arguments.dropout or _is_mapped()):  # torch's kernel for CPUs does neither
-        return by_definition.attend(arguments)
+        return definition.attend(arguments)
 
-    four = kernels.in_form(arguments)
+    four = sdpa.in_form(arguments)
     if arguments.bias is None and _hides_nothing(mask, shape):
-        context = kernels.call(four)
+        context = sdpa.call(four)
     elif arguments.bias is None and _is_top_left(mask, shape):
-        context = kernels.call(four, causal=True)
+        context = sdpa.call(four, causal=True)
     elif mask is None or type(mask) is Dense or shape[-2] * shape[-1] <= WHOLE:
-        context = kernels.call(four, kernels.table(four))
+        context = sdpa.call(four, sdpa.table(four))
     else:
-        context = kernels.by_blocks(four, mask)
-    context = kernels.as_asked(context, four, arguments)
+        context = sdpa.by_blocks(four, mask)
+    context = sdpa.as_asked(context, four, arguments)
 
     if is_on_cpu and _lost_nan(context, arguments):  # a model that diverges must show it
-        return by_definition.attend(arguments)
+        return definition.attend(arguments)
     return context
 
 

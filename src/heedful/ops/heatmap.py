@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.causes import Causes, entries_of, unrounded
-from heedful.ops.cells import exponents
+from heedful.ops.indexing import ALL, meeting
+from heedful.ops.inputs import AttentionInputs, entries_of, unrounded
+from heedful.ops.map_region import exponents
 from heedful.ops.score_blocks import allowed_to, fill_scores
-from heedful.ops.score_tables import ALL, meeting
 
 QUERIES = 512  # rows of a block at most: with more, there are fewer keys hidden from all of them
 
@@ -49,7 +49,7 @@ class Cells(NamedTuple):
 
 
 def heatmap(
-    causes: Causes,
+    causes: AttentionInputs,
     sums: Tensor,
     size: int = 256,
     reduce: str = "mean",
@@ -63,7 +63,7 @@ def heatmap(
     of one size, except that the last row and the last column of cells may be smaller.
 
     Args:
-        causes: see `Causes`.
+        causes: see `AttentionInputs`.
         sums: (H, n), the log-sum-exp of each row of the region.
         size: how many rows and columns of cells there may be.
         reduce: "mean" or "max".
@@ -76,7 +76,7 @@ def heatmap(
     >>> from heedful.ops.masks import Causal
     >>> words = torch.zeros(1, 4, 2)
     >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n sees n + 1 keys, all alike
-    >>> heatmap(Causes(words, words, 1.0, Causal()), sums, size=2)
+    >>> heatmap(AttentionInputs(words, words, 1.0, Causal()), sums, size=2)
     tensor([[[0.5000, 0.0000],
              [0.2917, 0.2083]]])
     """
@@ -90,7 +90,7 @@ def heatmap(
 
 
 def pooled(
-    causes: Causes,
+    causes: AttentionInputs,
     sums: Tensor,
     cell: tuple[int, int],
     reduce: str = "mean",
@@ -140,7 +140,7 @@ def check_region(reduce: str, queries: slice, keys: slice) -> None:
 
 
 def _blocks(
-    of: Causes, sums: Tensor, rows: Cells, columns: Cells
+    of: AttentionInputs, sums: Tensor, rows: Cells, columns: Cells
 ) -> Iterator[tuple[slice, range, range, Tensor]]:
     """Weights (h, n, m) of some heads and rows, and which cells of the columns they are.
 

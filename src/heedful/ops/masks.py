@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.any_mask import Combined, Mask, changed
-from heedful.ops.score_tables import (
+from heedful.ops.indexing import (
     Index,
     Shape,
     as_boolean,
@@ -35,6 +34,7 @@ from heedful.ops.score_tables import (
     meeting,
     of_heads,
 )
+from heedful.ops.mask_base import Combined, Mask, changed
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Read it from top to bottom. Each part gives the same numbers as the one before i
 those of `heedful.attention`, which is the fast form. Here the six words of document 002 attend to
 each other. The second word asks, so it is the query; every word is a key, and also a value.
 
->>> from heedful.text.examples import EMBEDDINGS
+>>> from heedful.text.example_texts import EMBEDDINGS
 >>> words = torch.tensor(EMBEDDINGS)  # 6 tokens, 3 numbers each
 >>> scores = attention_scores(words[1], words)
 >>> scores
@@ -42,7 +42,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from heedful.ops.arrays import ARGUMENTS, takes_arrays
+from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 
 # One query, in loops (document 002, after Raschka, part 1)
 

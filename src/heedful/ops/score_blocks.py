@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, rows_of
-from heedful.ops.score_tables import as_slice, meeting
+from heedful.ops.indexing import as_slice, meeting
+from heedful.ops.inputs import HIDDEN, AttentionInputs, rows_of
 
 
 class Allowed(NamedTuple):
@@ -70,7 +70,7 @@ class Allowed(NamedTuple):
         return self._replace(parts=cut)
 
 
-def allowed_to(of: Causes, queries: range, keys: range | None = None) -> Allowed:
+def allowed_to(of: AttentionInputs, queries: range, keys: range | None = None) -> Allowed:
     """What neighbouring queries may see, of a run of keys; by default of all that any can see."""
     own = queries.start + of.offset
     if keys is None:
@@ -108,7 +108,9 @@ def _beside(keys: range, certain: range) -> list[range]:
     return [part for part in sides if len(part)]
 
 
-def fill_scores(scores: Tensor, of: Causes, heads: slice, queries: range, allowed: Allowed) -> None:
+def fill_scores(
+    scores: Tensor, of: AttentionInputs, heads: slice, queries: range, allowed: Allowed
+) -> None:
     """Write the masked scores (h, n, m) of some heads, whole groups of those that share a key.
 
     `allowed` is of these heads; `of` is in its precision already.

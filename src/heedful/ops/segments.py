@@ -11,12 +11,12 @@ there. Of a segment A of queries and a segment B of keys:
 Where no key is in two segments, and each is in one, the shares of A sum to 1 less what a learned
 sink takes. Segments may overlap: each share is a number of its own.
 
->>> from heedful.ops.causes import Causes
+>>> from heedful.ops.inputs import AttentionInputs
 >>> from heedful.ops.masks import Causal
 >>> from heedful.ops.statistics import gather
 >>> words = torch.eye(4).unsqueeze(0)
 >>> halves = torch.tensor([[True, True, False, False], [False, False, True, True]])
->>> [found] = gather(Causes(words, words, 1.0, Causal()), SegmentShares(halves, halves))
+>>> [found] = gather(AttentionInputs(words, words, 1.0, Causal()), SegmentShares(halves, halves))
 >>> found.share[0], found.chance[0]
 (tensor([[1.0000, 0.0000],
         [0.3868, 0.6132]], dtype=torch.float64), tensor([[1.0000, 0.0000],
@@ -30,10 +30,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.blocks import Block
+from heedful.ops.indexing import Index
 from heedful.ops.score_blocks import Allowed
-from heedful.ops.score_tables import Index
 from heedful.ops.statistics import Statistic
+from heedful.ops.weight_blocks import Block
 
 
 class Shares(NamedTuple):

@@ -13,10 +13,10 @@ the same number under the same name.
 Each statistic is updated with the blocks of a map, in any order, and can be merged with one that
 saw other blocks of the same map; what it found is in `result()`.
 
->>> from heedful.ops.causes import Causes
+>>> from heedful.ops.inputs import AttentionInputs
 >>> from heedful.ops.masks import Causal
 >>> words = torch.eye(3).unsqueeze(0)
->>> entropy, received = gather(Causes(words, words, 1.0, Causal()), Entropy(), Received())
+>>> entropy, received = gather(AttentionInputs(words, words, 1.0, Causal()), Entropy(), Received())
 >>> entropy
 tensor([[0.0000, 0.5822, 0.9753]])
 >>> received
@@ -32,13 +32,13 @@ import torch
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.ops.blocks import Block, blocks
-from heedful.ops.causes import Causes, unrounded
+from heedful.ops.inputs import AttentionInputs, unrounded
+from heedful.ops.weight_blocks import Block, blocks
 
 T = TypeVar("T")
 
 
-def gather(causes: Causes, *statistics: Statistic, **parts: Any) -> list[Any]:
+def gather(causes: AttentionInputs, *statistics: Statistic, **parts: Any) -> list[Any]:
     """The results of all statistics, in one pass over every row of a map.
 
     Args:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.ops import by_definition
+from heedful.ops import definition
 from heedful.ops.arguments import Arguments, check, in_float32
-from heedful.ops.arrays import ARGUMENTS, Values, takes_arrays
 from heedful.ops.masks import Mask
+from heedful.ops.numpy_arrays import ARGUMENTS, Values, takes_arrays
 
 
 class Steps(NamedTuple):
@@ -63,9 +63,9 @@ def steps(
 
 
 def _steps(arguments: Arguments) -> Steps:
-    scores = by_definition.dot_products(arguments)
+    scores = definition.dot_products(arguments)
     scaled = scores * arguments.scale
-    masked = by_definition.mask_scores(scaled, arguments)
-    weights = by_definition.softmax(masked).to(arguments.query.dtype)
-    context = by_definition.context(weights, arguments)
+    masked = definition.mask_scores(scaled, arguments)
+    weights = definition.softmax(masked).to(arguments.query.dtype)
+    context = definition.context(weights, arguments)
     return Steps(scores, scaled, masked, weights, context)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
-from heedful.ops.arrays import ARGUMENTS, takes_arrays
-from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
-from heedful.ops.kernels import four_axes
+from heedful.ops.indexing import ALL, Shape
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
-from heedful.ops.score_tables import ALL, Shape
+from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
+from heedful.ops.sdpa import four_axes
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -103,7 +103,7 @@ def streaming_attention(
     return Streamed(output, totals, dict(zip(statistics, others, strict=True)))
 
 
-def _causes(arguments: Arguments) -> list[tuple[Causes, int]]:
+def _causes(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
     """What the weights are a function of, and the first key that is no padding, per sequence."""
     lead = arguments.shape[:-2]
     query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
@@ -114,7 +114,7 @@ def _causes(arguments: Arguments) -> list[tuple[Causes, int]]:
         own = [Dense(_of(table, b)) for table in tables]
         mask = Combined((*structures, *own)) if structures or own else None
         biased = None if bias is None else _of(bias, b)
-        causes = Causes(query[b], key[b], arguments.scale, mask, biased)
+        causes = AttentionInputs(query[b], key[b], arguments.scale, mask, biased)
         found.append((causes, _first_seen(own)))
     return found
 

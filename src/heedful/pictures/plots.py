@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
-from heedful.pictures import layers, style
-from heedful.pictures.frames import Block, Line
+from heedful.pictures import head_grid, style
+from heedful.pictures.attention_map import around_zero, largest
 from heedful.pictures.labels import columns, drawable, label, names, shorten
-from heedful.pictures.maps import around_zero, largest
+from heedful.pictures.page_layout import Block, Line
 from heedful.pictures.saving import save
 from heedful.pictures.style import INK, LETTER
 
@@ -82,7 +82,7 @@ def heatmaps(
         hidden = _matrix(allowed, "allowed", tokens, keys) == 0
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
     block = Block([Line("", drawn)], titles, names(tokens), names(keys))
-    return layers.draw([block], title=title)
+    return head_grid.draw([block], title=title)
 
 
 def scores(
@@ -120,7 +120,7 @@ def scores(
     drawn = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
     block = Block([Line("", drawn)], titles, names(tokens), names(keys))
-    return layers.draw([block], scale=around_zero(drawn[:1], "score"), title=title, notes=notes)
+    return head_grid.draw([block], scale=around_zero(drawn[:1], "score"), title=title, notes=notes)
 
 
 def positions(

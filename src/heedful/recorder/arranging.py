@@ -13,12 +13,12 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
-from heedful.recorder.doors import by_hand
-from heedful.recorder.doors.cells import BATCH, KEYS, ONE, QUERIES, Cells, cells_of
-from heedful.recorder.observed import AXES, Observed
-from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.owners.told_axes import pattern_for, told_order
-from heedful.recorder.owners.usual_order import HEADS, PARTS, TEXTS, Order, Sizes, usual_order
+from heedful.recorder.axes.axes_notation import pattern_for, told_order
+from heedful.recorder.axes.pass_inputs import Inputs
+from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Order, Sizes, usual_order
+from heedful.recorder.doors import tape_inputs
+from heedful.recorder.doors.tape_cells import BATCH, KEYS, ONE, QUERIES, Cells, cells_of
+from heedful.recorder.observed_call import AXES, Observed
 from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
 
@@ -125,11 +125,11 @@ def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged
     texts, parts = order.count(TEXTS), order.count(PARTS)
     observed, evidence = seen.observed, seen.evidence
     if (meeting := observed.meeting) is not None:
-        made = by_hand.read(observed, meeting, cells, order.arranged)
+        made = tape_inputs.read(observed, meeting, cells, order.arranged)
         if observed.value is not None:
-            value = by_hand.values_of(observed.value, meeting, cells, order.arranged)
+            value = tape_inputs.values_of(observed.value, meeting, cells, order.arranged)
             made.value = value.expand(len(made.query), *value.shape[1:])
-        weights = functools.partial(by_hand.replayed, meeting, order.arranged)
+        weights = functools.partial(tape_inputs.replayed, meeting, order.arranged)
         return Arranged(made, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
     if shape != observed.shape or not order.is_in_order:

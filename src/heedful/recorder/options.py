@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from heedful.errors import ArgumentError
-from heedful.recorder.owners.told_axes import check_axes
+from heedful.recorder.axes.axes_notation import check_axes
 from heedful.recording.checks import is_whole, whole
 from heedful.token_names import Naming, naming_of
 

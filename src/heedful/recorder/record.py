@@ -16,6 +16,8 @@ from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.masks import Mask
 from heedful.recorder.arranging import Seen
+from heedful.recorder.axes.pass_inputs import Inputs, lengths_of
+from heedful.recorder.axes.usual_order import widths_of
 from heedful.recorder.doors import (
     heedful_attention,
     multihead_attention,
@@ -25,21 +27,19 @@ from heedful.recorder.doors import (
 )
 from heedful.recorder.doors.tape import NESTED, Tape
 from heedful.recorder.doors.uncompiled import uncompiled
-from heedful.recorder.missed import NOTHING, silent
-from heedful.recorder.observed import AXES, Observed
+from heedful.recorder.finalizing import Settling
+from heedful.recorder.missed_modules import NOTHING, silent
+from heedful.recorder.module_stack import Frame, Running, is_known
+from heedful.recorder.observed_call import AXES, Observed
 from heedful.recorder.options import Options, check_heads
-from heedful.recorder.owners.inputs import Inputs, lengths_of
-from heedful.recorder.owners.usual_order import widths_of
-from heedful.recorder.running import Frame, Running, is_known
-from heedful.recorder.settling import Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
-from heedful.recording.groups import tables_of
+from heedful.recording.image_patches import patches_of
+from heedful.recording.mask_groups import tables_of
 from heedful.recording.module_names import Blocks, plain_name
-from heedful.recording.own_work import computing
-from heedful.recording.patches import patches_of
+from heedful.recording.pause import computing
 
 INSIDE = "a pass inside torch.func, whose tensors are of its own"
 

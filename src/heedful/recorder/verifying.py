@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Seen, arranged, cells_of_call, in_order
-from heedful.recorder.doors.cells import KEYS, QUERIES, Cells
-from heedful.recorder.observed import AXES
-from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
-from heedful.recorder.owners.probed_order import NONE, SEVERAL, UNCHANGED
-from heedful.recorder.owners.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
-from heedful.recorder.running import Frame
-from heedful.recorder.settling import Settling
+from heedful.recorder.axes.pass_inputs import Inputs
+from heedful.recorder.axes.probe import Call, Given, Probed, Probing, Run
+from heedful.recorder.axes.probed_order import NONE, SEVERAL, UNCHANGED
+from heedful.recorder.axes.usual_order import BLOCK, HEADS, PARTS, Order, widths_of
+from heedful.recorder.doors.tape_cells import KEYS, QUERIES, Cells
+from heedful.recorder.finalizing import Settling
+from heedful.recorder.module_stack import Frame
+from heedful.recorder.observed_call import AXES
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.lazy import wired
+from heedful.lazy_imports import wired
 from heedful.ops import statistics as of
 from heedful.ops.heatmap import check_region, heatmap, pooled
-from heedful.ops.hidden import hidden_cells
-from heedful.ops.one_weight import OneWeight, one_weight
-from heedful.ops.score_tables import ALL, Index, indices
+from heedful.ops.indexing import ALL, Index, indices
+from heedful.ops.masked_cells import hidden_cells
+from heedful.ops.single_weight import OneWeight, one_weight
 from heedful.ops.statistics import RowStatistic
-from heedful.ops.top import Top, TopKeys
+from heedful.ops.top_k import Top, TopKeys
 from heedful.recording.checks import is_whole, region, whole
-from heedful.recording.marked import Told
+from heedful.recording.map_rows import Rows, listed
 from heedful.recording.progress import Progress, Tell, within
-from heedful.recording.rows import Rows, listed
+from heedful.recording.segment_masks import Told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -238,7 +238,7 @@ class Call(Rows):
         values: bool | None = None, reduce: str = "max",
     ) -> Figure:  # fmt: skip
         """Its maps as a picture; arguments and errors as `Recording.plot`."""
-        from heedful.recording.drawing import Chosen, picture
+        from heedful.recording.figure import Chosen, picture
 
         return picture([self], Chosen(heads=heads), reduce=reduce, size=size, title=title,
                        scale=scale, highest=highest, values=values)  # fmt: skip

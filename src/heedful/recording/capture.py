@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Causal, Combined, Mask, Padding, Window
 from heedful.recording.certificate import Check, certify
 from heedful.recording.evidence import Evidence
-from heedful.recording.own_work import computing
+from heedful.recording.pause import computing
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, take
 from heedful.recording.row_sums import RowSums, unknown
@@ -36,7 +36,7 @@ class Capture:
     query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): S sequences, those of a text together.
     tokens: the real tokens of each sequence.
     checked: the check of its numbers, or what makes it when it is needed.
-    weights: (S, H, N, M), where the map is kept itself, since no `Causes` gives it exactly.
+    weights: (S, H, N, M), where the map itself is kept, since no `AttentionInputs` give it exactly.
     ids: (texts, L), the ids of the keys' tokens, of which the last N are the queries'; or those of
         the queries alone. query_ids: (texts, L), in cross-attention.
     heads: the model's numbers of the heads that were kept, None where all were.
@@ -119,11 +119,11 @@ class Capture:
         self.checked = check
         return check
 
-    def causes(self, text: int, part: int = 0) -> Causes:
+    def causes(self, text: int, part: int = 0) -> AttentionInputs:
         """What the weights of one sequence are computed from, without its padding."""
         return self.causes_of(self.row(text, part))
 
-    def causes_of(self, row: int) -> Causes:
+    def causes_of(self, row: int) -> AttentionInputs:
         """The same of a sequence by its number in this call."""
         queries, keys, mask = self.tokens[row]
         if self.weights is not None:
@@ -134,7 +134,7 @@ class Capture:
             sinks = sinks[row][:, queries]
         bias = None if bias is None else self._cut(bias, queries, keys)
         query, key = take(self.query[row], queries), take(self.key[row], keys)
-        return Causes(query, key, self.scale, mask, bias, self.softcap, sinks)
+        return AttentionInputs(query, key, self.scale, mask, bias, self.softcap, sinks)
 
     @staticmethod
     def _cut(table: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ class Capture:
         return take(self.value[self.row(text, part)], self.real(text, part).keys)
 
 
-def causes_of_weights(weights: Tensor, mask: Mask | None) -> Causes:
+def causes_of_weights(weights: Tensor, mask: Mask | None) -> AttentionInputs:
     """What gives a map (H, N, M) as its softmax: its logarithm as a bias, of queries and keys of 0.
 
     What a row lacks to one is the weight of a sink of its own. The mask hides no weight.
@@ -201,7 +201,7 @@ def causes_of_weights(weights: Tensor, mask: Mask | None) -> Causes:
     lacking = torch.where((total < 1 - room(weights.dtype)) & (total > 0), 1 - total, 0.0)
     sinks = lacking.log() if bool(lacking.any()) else None
     query, key = weights.new_zeros(()).expand(H, N, 1), weights.new_zeros(()).expand(H, M, 1)
-    return Causes(query, key, 1.0, mask, bias=weights.log(), sinks=sinks)
+    return AttentionInputs(query, key, 1.0, mask, bias=weights.log(), sinks=sinks)
 
 
 def room(kind: torch.dtype) -> float:

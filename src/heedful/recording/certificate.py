@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import Causes, unrounded
-from heedful.ops.cells import add_up, are_blind, softmax_rows
+from heedful.ops.indexing import ALL
+from heedful.ops.inputs import AttentionInputs, unrounded
+from heedful.ops.map_region import add_up, are_blind, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
-from heedful.ops.score_tables import ALL
 from heedful.recording.evidence import Evidence, are_finite, projected, worst_tolerance
-from heedful.recording.groups import Group, groups_of
+from heedful.recording.mask_groups import Group, groups_of
 from heedful.recording.real_tokens import RealTokens, take
-from heedful.recording.rounding import least, lost, rounding_of_sums
+from heedful.recording.tolerance import least, lost, rounding_of_sums
 
 LEAST = 1e-30  # what values are divided by, also where all are alike
 NOT_FINITE = "some values are not finite, or too large to be added up"
@@ -67,7 +67,7 @@ class Compared(NamedTuple):
 
 @torch.no_grad()
 def certify(
-    causes: Iterable[Causes], tokens: Sequence[RealTokens], evidence: Evidence
+    causes: Iterable[AttentionInputs], tokens: Sequence[RealTokens], evidence: Evidence
 ) -> tuple[Check, bool]:
     """Compare rows recomputed from what is kept with the output that the model really used.
 
@@ -197,7 +197,7 @@ def _weighed(map_: Tensor, value: Tensor) -> Tensor:
     return together.reshape(*map_.shape[:2], value.shape[-1])
 
 
-def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
+def _agree(of: AttentionInputs, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
     """Whether log-sum-exps that a kernel gave are those of rows, where these see something.
 
     Not as torch is set to round now: when rows are compared later, it may be set otherwise.
@@ -208,7 +208,7 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
     return bool((is_near | is_unknown).all())
 
 
-def _table(of: Causes, rows: Tensor) -> Tensor | None:
+def _table(of: AttentionInputs, rows: Tensor) -> Tensor | None:
     """The mask of the rows that are compared; None where none was made that layers share."""
     parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
     if not all(isinstance(part, Causal | Window) for part in parts):  # without tensors

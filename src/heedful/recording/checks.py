@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.ops.score_tables import ALL
+from heedful.ops.indexing import ALL
 
 
 def nothing_recorded() -> RunError:

@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import unrounded
-from heedful.ops.score_tables import evenly
-from heedful.recording.rounding import tolerance_of
+from heedful.ops.indexing import evenly
+from heedful.ops.inputs import unrounded
 from heedful.recording.row_sums import sums_of_kernel
+from heedful.recording.tolerance import tolerance_of
 
 SAMPLED = 8  # rows that are compared, the first and the last among them
 DIRECTIONS = 8  # on which values are projected

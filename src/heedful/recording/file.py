@@ -32,11 +32,11 @@ from heedful.recording import file_validation
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.checks import is_whole, texts_of
-from heedful.recording.patches import Patches
-from heedful.recording.pictures import Images
+from heedful.recording.image_patches import Patches
+from heedful.recording.images import Images
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.texts import Texts, learn
+from heedful.recording.token_labels import Texts, learn
 
 VERSION = 1
 IMAGE = "image"  # what the name of an image's tensor begins with

@@ -9,11 +9,11 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from heedful.ops.indexing import check_broadcast
 from heedful.ops.masks import Combined, Mask, Packed
-from heedful.ops.score_tables import check_broadcast
 from heedful.recording.capture import Capture
 from heedful.recording.checks import is_whole
-from heedful.recording.pictures import Images
+from heedful.recording.images import Images
 from heedful.recording.pixels import LONGEST
 from heedful.recording.proof import LAYOUTS
 from heedful.recording.real_tokens import RealTokens, distinct

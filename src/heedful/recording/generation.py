@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.ops.causes import Causes
-from heedful.ops.cells import weights
+from heedful.ops.inputs import AttentionInputs
+from heedful.ops.map_region import weights
 from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
@@ -27,8 +27,8 @@ from heedful.recording.certificate import Check
 from heedful.recording.evidence import sampled
 from heedful.recording.proof import LAYOUTS
 from heedful.recording.real_tokens import take
-from heedful.recording.rounding import tolerance_of
 from heedful.recording.row_sums import RowSums, unknown
+from heedful.recording.tolerance import tolerance_of
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 
@@ -201,7 +201,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     causes = [capture.causes(sequence).on(device) for capture in passes]
     values = [value.to(device) for of in passes if (value := of.values(sequence)) is not None]
     queries = [take(of.query, part.rows) for of, part in zip(causes, plan.parts, strict=True)]
-    together = Causes(
+    together = AttentionInputs(
         torch.cat(queries, dim=1), _keys([of.key for of in causes], passes, plan, sequence),
         causes[0].scale, plan.mask, _bias(causes, plan), causes[0].softcap, _sinks(causes, plan),
     )  # fmt: skip
@@ -236,7 +236,7 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence:
     return whole
 
 
-def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
+def _bias(causes: list[AttentionInputs], plan: Together) -> Tensor | None:
     """The bias of the whole, (H, T, T); None where no pass has one."""
     whole = None
     for of, part in zip(causes, plan.parts, strict=True):
@@ -247,7 +247,7 @@ def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
     return whole
 
 
-def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
+def _sinks(causes: list[AttentionInputs], plan: Together) -> Tensor | None:
     """The sinks of the whole, (H,), or (H, T) where each query has its own."""
     first = next((of.sinks for of in causes if of.sinks is not None), None)
     if first is None or first.ndim == 1:
@@ -279,7 +279,9 @@ def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor |
     return torch.cat(rows)
 
 
-def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
+def _compare(
+    together: AttentionInputs, causes: list[AttentionInputs], plan: Together, name: str
+) -> None:
     """Compare some rows of what was put together with the same rows of their own passes."""
     rows = sampled(plan.shape[0])
     for of, part in zip(causes, plan.parts, strict=True):

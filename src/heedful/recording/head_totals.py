@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from heedful.errors import RunError
-from heedful.recording.head_types import Even, ScoreTotals, over_parts
+from heedful.recording.head_scores import Even, ScoreTotals, over_parts
 from heedful.recording.heads import Head, heads_with, with_sure_ids
 from heedful.recording.progress import Tell, within
 from heedful.recording.proof import LAYOUTS, WORDS

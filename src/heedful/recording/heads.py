@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recording.call import Call
-from heedful.recording.head_types import Even, Evidence, over_parts
+from heedful.recording.head_scores import Even, Evidence, over_parts
 from heedful.recording.module_names import side_of
 from heedful.recording.progress import Tell, within
 from heedful.recording.proof import Known

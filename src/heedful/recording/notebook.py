@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.ops.score_tables import evenly
+from heedful.ops.indexing import evenly
 from heedful.recording.call import Call
 from heedful.recording.proof import guesses
 from heedful.recording.segment_table import CELL, QUIET, TABLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from heedful.ops.blocks import Block
 from heedful.ops.statistics import Statistic
+from heedful.ops.weight_blocks import Block
 
 Tell: TypeAlias = Callable[[float], None]
 

@@ -21,13 +21,13 @@ from heedful.recording.call import Call
 from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
 from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
-from heedful.recording.patches import Patches
-from heedful.recording.pictures import Images, with_images
+from heedful.recording.image_patches import Patches
+from heedful.recording.images import Images, with_images
 from heedful.recording.progress import Tell
 from heedful.recording.proof import LAYOUTS, proof_of
 from heedful.recording.sequence import Sequence, Sequences, call_of, has_part
 from heedful.recording.spill import Spill
-from heedful.recording.texts import Texts, check_texts
+from heedful.recording.token_labels import Texts, check_texts
 from heedful.token_names import Naming
 
 

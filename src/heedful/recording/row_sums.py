@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes
-from heedful.recording.rounding import rounding_of_sums
+from heedful.ops.inputs import HIDDEN, AttentionInputs
+from heedful.recording.tolerance import rounding_of_sums
 
 
 class Fault(NamedTuple):
@@ -46,7 +46,9 @@ class RowSums:
         sums = self.of(heads, rows)
         return None if bool(sums.isnan().any()) else sums
 
-    def meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> Fault | None:
+    def meet(
+        self, of: AttentionInputs, heads: slice, rows: Tensor | slice, found: Tensor
+    ) -> Fault | None:
         """Compare what was computed of some rows with what is known, and keep what was not.
 
         `found` (h, n), their log-sum-exp, was computed from `of`, the causes of these heads: −inf

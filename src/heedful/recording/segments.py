@@ -15,10 +15,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.ops.segments import SegmentShares
 from heedful.recording.call import Call
 from heedful.recording.checks import nothing_recorded
-from heedful.recording.marked import LEARNED, REST, Told, marked
 from heedful.recording.progress import Progress, Tell, within
+from heedful.recording.segment_masks import LEARNED, REST, Told, marked
 from heedful.recording.segment_table import Segments, SegmentShare
-from heedful.recording.texts import Sides
+from heedful.recording.token_labels import Sides
 
 SOURCE, TARGET, ALL = "source", "target", "all"  # a text of which nothing is marked
 

@@ -12,18 +12,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.lazy import wired
+from heedful.lazy_imports import wired
 from heedful.recording import generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
 from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.heads import Head, heads_of
-from heedful.recording.marked import Told
-from heedful.recording.pictures import Images
+from heedful.recording.images import Images
 from heedful.recording.progress import Tell, within
+from heedful.recording.segment_masks import Told
 from heedful.recording.segment_table import Segments
 from heedful.recording.segments import of_calls
-from heedful.recording.texts import Sides, Texts, set_text, unknown_of
+from heedful.recording.token_labels import Sides, Texts, set_text, unknown_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -267,7 +267,7 @@ class Sequence:
             ArgumentError: what there is not, or does not fit on a picture.
             RunError: nothing was recorded.
         """
-        from heedful.recording.drawing import Chosen, picture
+        from heedful.recording.figure import Chosen, picture
 
         calls, notes = self._as_one(pass_index)
         return picture(calls, Chosen(layers, heads, part, pass_index), reduce=reduce, size=size,

@@ -10,7 +10,7 @@ from pathlib import Path
 from heedful.files import saving
 from heedful.recording import file
 from heedful.recording.capture import Capture
-from heedful.recording.texts import Texts
+from heedful.recording.token_labels import Texts
 
 
 class Spill:

@@ -2,9 +2,9 @@
 
 from heedful.text.bpe import BPETokenizer, FramedTokenizer, SentencePieceTokenizer
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.dates import date_pairs, unseen_date_pairs
-from heedful.text.examples import LICENCE, TITLE, python_reference
-from heedful.text.library import Inputs
+from heedful.text.example_dates import date_pairs, unseen_date_pairs
+from heedful.text.example_texts import LICENCE, TITLE, python_reference
+from heedful.text.library_tokenizer import Inputs
 from heedful.text.loading import (
     ForeignTokenizerError,
     check_exportable,
@@ -15,8 +15,8 @@ from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read
 from heedful.text.preparation import TokenizerChoice, prepare
 from heedful.text.sources import FileSource, Source, StringSource, open_source, text_files
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
+from heedful.text.token_file import TokenFile
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.tokens import TokenFile
 from heedful.text.wordpiece import WordPieceTokenizer
 
 __all__ = [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError
-from heedful.text.library import LibraryTokenizer
+from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import cut
 from heedful.text.tokenizer import check_vocabulary, whole_characters
 

@@ -19,8 +19,8 @@ from heedful.files import (
     replacing,
     write_json,
 )
-from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
+from heedful.files.run_identity import TOKENIZER, check_belongs
 from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_of, open_encoding

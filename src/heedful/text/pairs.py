@@ -13,8 +13,8 @@ from heedful.files import make_directory, replacing
 from heedful.text.preparation import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import open_encoding, original_ids
+from heedful.text.token_file import TokenFile, check_share, distinct, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.tokens import TokenFile, check_share, distinct, id_type, write_ids
 
 MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
 

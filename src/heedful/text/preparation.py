@@ -24,8 +24,8 @@ from heedful.text.tiktoken_encoding import (
     open_encoding,
     original_ids,
 )
+from heedful.text.token_file import TokenFile, chunks_of, distinct, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer, check_vocabulary
-from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_ids
 from heedful.text.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:

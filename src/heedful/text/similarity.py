@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.arrays import takes_arrays
+from heedful.ops.numpy_arrays import takes_arrays
 
 
 class Nearest(NamedTuple):

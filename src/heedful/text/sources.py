@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from heedful.errors import TextError
-from heedful.text.examples import TITLE, python_reference
+from heedful.text.example_texts import TITLE, python_reference
 
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text.library import LibraryTokenizer
+from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.tokenizer import whole_characters
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy import lazily
+from heedful.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from heedful.train.events import Ended, Event, Saved, Step, Validation

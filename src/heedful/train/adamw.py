@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from heedful.train.sharding import local
+from heedful.train.parallel import local
 
 Optimizer = torch.optim.Optimizer
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.errors import RunError
 from heedful.files import load_tensors, save_tensors, saving
-from heedful.files.belonging import RUN, check_belongs, said
+from heedful.files.run_identity import RUN, check_belongs, said
 from heedful.files.sharded import (
     about_tensors,
     forget_sharded,
@@ -24,10 +24,10 @@ from heedful.files.sharded import (
 )
 from heedful.models import parameters_of
 from heedful.models.configurations import CHECKPOINTS, SHARDED
-from heedful.models.named_parameters import check_fit, shapes_of
+from heedful.models.parameters import check_fit, shapes_of
 from heedful.processes import Processes
 from heedful.train.metrics import Progress
-from heedful.train.sharding import fill, is_sharded, whole
+from heedful.train.parallel import fill, is_sharded, whole
 
 
 def save(

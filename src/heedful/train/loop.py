@@ -24,13 +24,13 @@ from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import Which, in_turns
 from heedful.train.checkpoint import latest, saved_step
-from heedful.train.compiled import Loss, compiled
+from heedful.train.compiled_pass import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
 from heedful.train.optimizers import make_optimizer, set_rates, share_of_rate
-from heedful.train.paths import METRICS
+from heedful.train.parallel import clip, passes_of, whole
+from heedful.train.run_files import METRICS
 from heedful.train.settings import TrainSettings
-from heedful.train.sharding import clip, passes_of, whole
 from heedful.train.tasks import Task
 from heedful.train.watch import forget_after
 
@@ -96,7 +96,8 @@ class Training:
     def events(self) -> Iterator[Event]:
         """Train until the last step, an early stop, or `stop`; yield what happens.
 
-        Nobody else may write in the directory meanwhile: `heedful.train.place.owning` sees to it.
+        Nobody else may write in the directory meanwhile:
+        `heedful.train.run_directory.owning` sees to it.
         """
         keep_freed_memory()
         metrics = Metrics(

@@ -15,9 +15,9 @@ from typing import Any
 
 from heedful.errors import RunError
 from heedful.files import replacing, saving
-from heedful.files.belonging import RUN, said
 from heedful.files.checksums import digits
-from heedful.train.paths import WATCHED
+from heedful.files.run_identity import RUN, said
+from heedful.train.run_files import WATCHED
 
 MOST_AVERAGED = 50  # steps
 INF = float("inf")

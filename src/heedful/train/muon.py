@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.layers import CrossAttention, GatedFeedForward, MultiHeadAttention
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
-from heedful.train.sharding import held, is_sharded, joined, local, shared_out
+from heedful.train.parallel import held, is_sharded, joined, local, shared_out
 
 AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers that wait to be stacked, by process; in all
 # Of a X + b (X Xᵀ) X + c (X Xᵀ)² X, one line an iteration: the first three of the five of

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
-from heedful.files.belonging import RUN, check_belongs, said
+from heedful.files.run_identity import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import (
     BPETokenizer,
     TokenizerChoice,
     WordPieceTokenizer,
-    dates,
+    example_dates,
     open_source,
 )
 from heedful.text.sources import STANDARD_INPUT
-from heedful.train.logs import services_of
-from heedful.train.memory import check_memory
-from heedful.train.paths import RECIPE
+from heedful.train.loggers import services_of
+from heedful.train.memory_estimate import check_memory
+from heedful.train.run_files import RECIPE
 from heedful.train.settings import (
     CONFIGURATIONS,
     Recipe,
@@ -215,7 +215,7 @@ def choice_of(recipe: Recipe) -> TokenizerChoice:
 def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
     """What the text is called; it is looked for, and not yet read."""
     if recipe.on_pairs and not sources:
-        return dates.TITLE
+        return example_dates.TITLE
     if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
         raise ArgumentError(f"pairs from {', '.join(sources)}", expected="one TSV file")
     return open_source(sources, include).title

@@ -14,9 +14,9 @@ from torch import nn
 
 from heedful.device import choose_device
 from heedful.errors import HeedfulError, RunError
-from heedful.files.belonging import RUN, TOKENIZER, check_belongs, identity
-from heedful.files.belonging import TOKENS as TOKENS_CRC32
 from heedful.files.checksums import checksum_of_file, digits
+from heedful.files.run_identity import RUN, TOKENIZER, check_belongs, identity
+from heedful.files.run_identity import TOKENS as TOKENS_CRC32
 from heedful.models import (
     BertConfig,
     GPTConfig,
@@ -39,12 +39,12 @@ from heedful.text import (
 )
 from heedful.train.checkpoint import check_of_run
 from heedful.train.events import Ended, Event, Noticed
-from heedful.train.logs import Logs
+from heedful.train.loggers import Logs
 from heedful.train.loop import Training
-from heedful.train.memory import check_memory
-from heedful.train.paths import TOKENS
-from heedful.train.place import FRESH, take_place
+from heedful.train.memory_estimate import check_memory
 from heedful.train.plan import Plan, check_free, choice_of, has_plan, has_run
+from heedful.train.run_directory import FRESH, take_place
+from heedful.train.run_files import TOKENS
 from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 

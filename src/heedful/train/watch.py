@@ -19,15 +19,15 @@ from heedful.files import make_directory, saving
 from heedful.models import BertConfig, GPTConfig
 from heedful.text import Tokenizer
 from heedful.train.events import Watched
-from heedful.train.paths import WATCHED
+from heedful.train.run_files import WATCHED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from heedful.models import GPT, Bert
     from heedful.recording import Call, Recording
+    from heedful.train.parallel import Passes
     from heedful.train.settings import TrainSettings
-    from heedful.train.sharding import Passes
 
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
@@ -87,7 +87,7 @@ def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
 
 def _scores(call: Call) -> dict[str, list[float | None]]:
     from heedful.ops import statistics
-    from heedful.recording.head_types import STATISTICS
+    from heedful.recording.head_scores import STATISTICS
 
     wanted = [STATISTICS[name](call) for name in SCORES]
     *rows, highest = call.gathered(*wanted, statistics.LargestScore())

@@ -13,8 +13,8 @@ from torch import nn
 from heedful.layers import CrossAttention, MultiHeadAttention, RMSNorm
 from heedful.models.description import IDS, Shape, describe
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.views.column import GAP, LINE, SHORT, TALL, Column
-from heedful.views.description import written
+from heedful.views.diagram_column import GAP, LINE, SHORT, TALL, Column
+from heedful.views.model_summary import written
 
 ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)",
               "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip

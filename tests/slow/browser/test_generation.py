@@ -8,8 +8,8 @@ import torch
 from browsed import Served, as_shown, faults, number, unit
 
 import heedful
+from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
-from heedful.opened import OpenedGPT
 from heedful.views.explorer.generation import Generation
 
 SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "rotary"}
@@ -17,7 +17,7 @@ SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "ro
 
 def made(texts):
     model = every_kind.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
-    return Generation(OpenedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
+    return Generation(LoadedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
 
 
 def test_a_late_frame_takes_no_field_from_who_types_in_it(browser, opened):

@@ -10,7 +10,7 @@ from every_kind import padded
 from heedful.recording import load
 from heedful.recording.proof import Layout
 from heedful.views.explorer import one_file
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.catalogue import Texts
 
 WHY = "its 3 heads may be 3 texts"
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from browsed import as_shown
 
+from heedful.views.bundler import one_script
 from heedful.views.explorer.one_file import PAGE
 from heedful.views.explorer.wire import packed, unpacked
-from heedful.views.one_script import one_script
 
 SIDE = 256
 

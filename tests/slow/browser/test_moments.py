@@ -6,7 +6,7 @@ from browsed import Served, as_shown, faults
 
 import heedful
 from heedful.models import GPT, GPTConfig
-from heedful.views.explorer.texts import Moment
+from heedful.views.explorer.catalogue import Moment
 
 LOSSES = [(None, 5.25, 0), (4.125, 5.25, 0), (3.0625, 3.5, 100)]
 

@@ -8,8 +8,8 @@ import pytest
 from browsed import as_shown
 from every_kind import of_gpt, padded
 
-from heedful.views.notebook.answering import Answering, opened_on
-from heedful.views.notebook.shows import frame
+from heedful.views.notebook.display import frame
+from heedful.views.notebook.kernel_side import Answering, opened_on
 from heedful.views.notebook.widget import Page as Widget
 
 # JupyterLab's page, as far as it matters: a policy that lets Blobs run, as anywidget needs

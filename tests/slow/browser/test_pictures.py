@@ -10,8 +10,8 @@ from browsed import Served, as_shown, number
 
 import heedful
 from heedful.views.explorer import one_file
-from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.handlers import Answers
 from heedful.views.explorer.wire import unpacked
 
 transformers.logging.set_verbosity_error()

@@ -11,12 +11,12 @@ from raised import RAISED
 import heedful
 from heedful.errors import ArgumentError, TextError
 from heedful.generate import Sampling, generate
+from heedful.loaded import LoadedGPT, LoadedSeq2Seq
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.opened import OpenedGPT, OpenedSeq2Seq
 from heedful.views.explorer import generation as of_generation
-from heedful.views.explorer.answers import Answers
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.handlers import Answers
 from heedful.views.explorer.wire import unpacked
 
 LETTERS = every_kind.LETTERS
@@ -53,7 +53,7 @@ class Session:
 
 def letters(**changes):
     shape = {**every_kind.SHAPE, "heads": 3, **changes}
-    return OpenedGPT(every_kind.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters"))
+    return LoadedGPT(every_kind.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters"))
 
 
 WISHES = {"tokens": 12, "seed": 7, "temperature": 1, "top_k": 9, "top_p": 0.9,
@@ -202,7 +202,7 @@ def test_a_text_of_nothing_and_an_encoder_decoder():
     assert (session.told["tokens"], session.texts.names) == (1, ["from nothing"])
     config = Seq2SeqConfig(vocabulary=LETTERS.size + 2, context_length=24, width=24, layers=1,
                            heads=2)  # fmt: skip
-    opened = OpenedSeq2Seq(every_kind.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
+    opened = LoadedSeq2Seq(every_kind.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
     session = Session(opened, "from source")
     told = session.do("begin", prompt="from source", tokens=6, temperature=0)
     assert told["tokens"] <= 7

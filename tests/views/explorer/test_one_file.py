@@ -22,10 +22,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.ops import masks
 from heedful.ops.masks import Dense, KeyRanges, Padding, Window
 from heedful.views.explorer import one_file
-from heedful.views.explorer.answers import Answers
-from heedful.views.explorer.inputs_in_file import Inputs, mask_as_data
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.handlers import Answers
 from heedful.views.explorer.overview import Pictured
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.stored_inputs import Inputs, mask_as_data
 from heedful.views.explorer.wire import packed, unpacked
 
 

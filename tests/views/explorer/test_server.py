@@ -19,13 +19,13 @@ import uvicorn
 from raised import RAISED
 
 from heedful.errors import TextError
+from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
-from heedful.opened import OpenedGPT
 from heedful.recording import load
-from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.catalogue import Texts
 from heedful.views.explorer.generation import Generation
+from heedful.views.explorer.handlers import QUESTIONS, Answers
 from heedful.views.explorer.server import MOST, Explorer
-from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import unpacked
 
 ROW = "/ask/row?call=0.0.0&heads=0&at=3"
@@ -251,7 +251,7 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
 
     def made(texts):
         config = GPTConfig(**every_kind.SHAPE, heads=3)
-        opened = OpenedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
+        opened = LoadedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
         return Generation(opened, texts, "a head")
 
     with running(generation=made) as (explorer, port):
@@ -281,8 +281,8 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
 SERVE = """
 import sys, time
 from heedful.views.explorer import answers, server
-from heedful.views.explorer.background import Job
-from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.jobs import Job
+from heedful.views.explorer.catalogue import Texts
 
 class Long(Job):
     def steps(self):

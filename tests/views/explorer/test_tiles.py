@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_maps import causes, choices
 
 import heedful
-from heedful.ops.causes import Causes
+from heedful.ops.inputs import AttentionInputs
 from heedful.ops.masks import Causal
 from heedful.recording import Call
 from heedful.recording.certificate import Check
@@ -101,7 +101,7 @@ def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
     monkeypatch.setattr(tiles, "FINEST", 0)
     query = torch.tensor([[[1000.0], [1000.0]]])
     key = torch.tensor([[[1.0], [-1.0]]])
-    whole = Pyramid(call_of(Causes(query, key, 1.0, Causal())), 0, "max")
+    whole = Pyramid(call_of(AttentionInputs(query, key, 1.0, Causal())), 0, "max")
     whole.build()
     np.testing.assert_array_equal(whole.tile(Place(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
 

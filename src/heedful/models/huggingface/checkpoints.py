@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
-from heedful.files.belonging import read_config
+from heedful.files.run_identity import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
 from heedful.models.huggingface.parameter_names import Names
 from heedful.models.huggingface.tensor_files import mapped_tensors
-from heedful.models.named_parameters import (
+from heedful.models.parameters import (
     assign,
     check_fit,
     parameters_of,

@@ -10,7 +10,7 @@ from heedful.errors import ArgumentError
 from heedful.files import make_directory, save_tensors, write_json
 from heedful.models.huggingface.checkpoints import ARCHITECTURES
 from heedful.models.huggingface.tensor_files import SAFE
-from heedful.models.named_parameters import parameters_of
+from heedful.models.parameters import parameters_of
 
 
 def export_model(model: nn.Module, directory: Path) -> None:

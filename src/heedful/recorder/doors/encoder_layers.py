@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.recorder.doors import multihead_attention, without_mode
-from heedful.recorder.observed import AXES, Observed, Real
+from heedful.recorder.observed_call import AXES, Observed, Real
 
 
 def native(made: tuple, given: dict[str, Any]) -> Observed:

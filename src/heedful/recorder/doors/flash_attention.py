@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, KeyRanges, Mask, Padding, Window
-from heedful.recorder.observed import Real
+from heedful.recorder.observed_call import Real
 
 LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # all, or none
 

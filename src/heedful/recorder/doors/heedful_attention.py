@@ -8,11 +8,11 @@ from torch import Tensor
 
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
-from heedful.ops.kernels import four_axes
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import is_of_ours
+from heedful.ops.sdpa import four_axes
 from heedful.recorder.doors.sdpa import DROPPED
-from heedful.recorder.observed import AXES, Observed, See
+from heedful.recorder.observed_call import AXES, Observed, See
 
 DOOR = "heedful"
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.recorder.observed import AXES, Observed, Real
-from heedful.recorder.running import Frame
+from heedful.recorder.module_stack import Frame
+from heedful.recorder.observed_call import AXES, Observed, Real
 
 DOOR = "nn.MultiheadAttention"
 # The axes of its queries by the number of those of scores, where no kernel computes them: it

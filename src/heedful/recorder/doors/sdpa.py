@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.ops.log_sum_exp import beside
 from heedful.ops.masks import Causal
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed_call import Observed
 
 FLASH = "_scaled_dot_product_flash_attention"
 KERNELS = (

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.errors import ArgumentError
 from heedful.ops.log_sum_exp import asked
 from heedful.recorder.doors import without_mode
-from heedful.recorder.doors.steps import (
+from heedful.recorder.doors.tape_steps import (
     MOVES,
     PRODUCTS,
     Held,
@@ -32,7 +32,7 @@ from heedful.recorder.doors.steps import (
     kind_of,
 )
 from heedful.recorder.tracing import TRACED, is_traced
-from heedful.recording import own_work
+from heedful.recording import pause
 
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "exp2_"}
@@ -132,13 +132,13 @@ class Tape(TorchDispatchMode):
         kind = kind_of(function)
         if kind.is_view:
             return function(*arguments, **keywords)
-        if own_work.thread.is_on or not self.is_here():
+        if pause.thread.is_on or not self.is_here():
             return without_mode.run(function, arguments, keywords, kind.name)
         if self._is_to_be_taken_apart(function, kind, arguments) and not types:
             with self:
                 return self._composites.run(function, arguments, keywords)
         made = without_mode.run(function, asked(kind.name, arguments), keywords, kind.name)
-        own_work.thread.is_on = True
+        pause.thread.is_on = True
         try:
             self._follow(function, kind, arguments, keywords, made)
         except ArgumentError:  # `record` promises to raise it
@@ -146,7 +146,7 @@ class Tape(TorchDispatchMode):
         except Exception as error:  # it must not end the model's own forward pass
             self.miss(self.name(), f"{error} ({type(error).__name__})")
         finally:
-            own_work.thread.is_on = False
+            pause.thread.is_on = False
         return made
 
     def _is_to_be_taken_apart(self, function: Any, kind: Kind, arguments: tuple) -> bool:

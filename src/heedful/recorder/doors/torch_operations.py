@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from heedful.recorder.doors import by_hand, encoder_layers, sdpa, transformers_interface
+from heedful.recorder.doors import encoder_layers, sdpa, tape_inputs, transformers_interface
 from heedful.recorder.doors.tape import Meeting, Tape
-from heedful.recorder.observed import Observed, See
-from heedful.recorder.running import Hook
+from heedful.recorder.module_stack import Hook
+from heedful.recorder.observed_call import Observed, See
 
 # Packages whose modules tell, and torch's layers that attend by themselves
 WRITERS = ("torch", "heedful", "transformers")
@@ -65,7 +65,7 @@ def _by_hand(meeting: Meeting) -> Observed:
         meeting.key,
         meeting.value,
         meeting.output,
-        door=by_hand.DOOR,
+        door=tape_inputs.DOOR,
         why=sdpa.DROPPED if meeting.weights.step.is_dropped else why,
         meeting=meeting._replace(value=None, output=None),
     )

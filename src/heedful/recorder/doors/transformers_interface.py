@@ -21,9 +21,9 @@ from heedful.errors import HeedfulError
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
-from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.doors.sdpa import DROPPED
-from heedful.recorder.observed import AXES, Observed, See
+from heedful.recorder.doors.shared_context import ProcessWide
+from heedful.recorder.observed_call import AXES, Observed, See
 from heedful.recording.module_names import Modules
 
 # Gives a context for one call, in which no other door looks; it says whether the call is wanted

@@ -30,16 +30,16 @@ from torch import Tensor
 
 from heedful.configuration import setting
 from heedful.errors import ArgumentError, RunError
-from heedful.models.decoding import Sampling
-from heedful.opened.protocol import Opened
+from heedful.loaded.loaded_model import LoadedModel
+from heedful.models.sampling import Sampling
 from heedful.recorder import record
 from heedful.recording import Recording
 from heedful.recording.checks import is_whole
-from heedful.recording.growing import Growing
-from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import caught
-from heedful.views.explorer.continued import Continued, GrowingText, continued
-from heedful.views.explorer.texts import Texts, short
+from heedful.recording.live_generation import Growing
+from heedful.views.explorer.catalogue import Texts, short
+from heedful.views.explorer.continuation import Continued, GrowingText, continued
+from heedful.views.explorer.jobs import caught
+from heedful.views.explorer.request import Asked
 from heedful.views.explorer.wire import packed
 
 RIVALS = 10  # likely tokens that are told beside the chosen one
@@ -77,7 +77,7 @@ class Generation:
         ArgumentError: a model that continues no text.
     """
 
-    def __init__(self, opened: Opened, texts: Texts, prompt: str = "") -> None:
+    def __init__(self, opened: LoadedModel, texts: Texts, prompt: str = "") -> None:
         self._opened, self._texts = opened, texts
         self._sampling = Sampling()
         self._seed: int | None = None

@@ -1,7 +1,7 @@
 """The page as one file that opens anywhere, with no network: modules, style and numbers inside.
 
 Weights are computed in the page, from query, key and log-sum-exp. A limit of bytes decides how many
-heads have these; every head has its picture and its scores (`contents.py`).
+heads have these; every head has its picture and its scores (`file_contents.py`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 from heedful.errors import RunError
 from heedful.files import replacing
 from heedful.recording.progress import Tell, within
-from heedful.views.explorer.contents import Contents, Head
-from heedful.views.explorer.inputs_in_file import SINGLE, Inputs, bytes_of
-from heedful.views.explorer.texts import Texts
-from heedful.views.one_script import element, one_script, shell
+from heedful.views.bundler import element, one_script, shell
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.file_contents import Contents, Head
+from heedful.views.explorer.stored_inputs import SINGLE, Inputs, bytes_of
 
 PAGE = Path(__file__).parent / "page"
-ALONE = "alone"  # the sheet of a page that has a window to itself
+ALONE = "standalone"  # the sheet of a page that has a window to itself
 # In their order: of equal rules the later one counts
 SHEETS = (
-    "base", "top", "heads", "map", "weight", "terms", "text", "picture", "segments", "generation",
-    "moments", ALONE, "tour",
+    "base", "toolbar", "heads", "map", "weight", "glossary", "text", "image", "segments",
+    "generation", "training_steps", ALONE, "tour",
 )  # fmt: skip
-ENTRY, WORKER = PAGE / "sources" / "file.js", PAGE / "sources" / "worker.js"
+ENTRY, WORKER = PAGE / "sources" / "file_source.js", PAGE / "sources" / "worker.js"
 LIMIT = 25.0  # MB of a file, where nothing else is told
 NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\n"
 AROUND = 4096  # bytes that are left for what is told of the file
@@ -166,7 +166,7 @@ def served() -> dict[str, tuple[str, bytes]]:
     ['page.js', 'page.css']
     """
     style = "".join(sheet.read_text("utf-8") for sheet in styles())
-    script = one_script(PAGE / "sources" / "server.js")
+    script = one_script(PAGE / "sources" / "server_source.js")
     return {
         "page.js": ("text/javascript", gzip.compress(script.encode())),
         "page.css": ("text/css", gzip.compress(style.encode())),

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from heedful.head_kinds import MEANS, SCORES
-from heedful.ops.blocks import Block
-from heedful.ops.hidden import hidden_cells
-from heedful.ops.score_tables import evenly
+from heedful.ops.indexing import evenly
+from heedful.ops.masked_cells import hidden_cells
 from heedful.ops.statistics import Statistic
+from heedful.ops.weight_blocks import Block
 from heedful.recording import Call
-from heedful.recording.head_types import Even, Evidence, Gathering, evidence
+from heedful.recording.head_scores import Even, Evidence, Gathering, evidence
 from heedful.recording.heads import heads_with
 from heedful.views.explorer import tiles
-from heedful.views.explorer.background import Job, bands
+from heedful.views.explorer.jobs import Job, bands
 
 SMALL = 32  # cells of a head's small picture
 FEW = 1 << 23  # weights whose scores are computed at once

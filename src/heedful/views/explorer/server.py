@@ -18,13 +18,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from heedful.errors import HeedfulError, RunError
-from heedful.views.explorer.answers import QUESTIONS, Answers
-from heedful.views.explorer.asked import Asked
-from heedful.views.explorer.background import FaultError, RefusedError, Turns, nothing
+from heedful.views.explorer.access import Guard
+from heedful.views.explorer.catalogue import Texts, short
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
-from heedful.views.explorer.guard import Guard
+from heedful.views.explorer.handlers import QUESTIONS, Answers
+from heedful.views.explorer.jobs import FaultError, RefusedError, Turns, nothing
 from heedful.views.explorer.one_file import PAGE, served
-from heedful.views.explorer.texts import Texts, short
+from heedful.views.explorer.request import Asked
 
 # Of errors; 400 of all others
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}

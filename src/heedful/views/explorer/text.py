@@ -13,14 +13,14 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recording import Call, Recording
-from heedful.recording.head_types import Even
+from heedful.recording.head_scores import Even
 from heedful.recording.heads import with_sure_ids
-from heedful.recording.marked import Told
-from heedful.recording.patches import Picture
+from heedful.recording.image_patches import Picture
 from heedful.recording.pixels import limited
 from heedful.recording.row_sums import RowSums
+from heedful.recording.segment_masks import Told
 from heedful.recording.segments import SOURCE, TARGET, Read, marks_of, read_by
-from heedful.recording.texts import Sides
+from heedful.recording.token_labels import Sides
 
 SIDES = {False: SOURCE, True: TARGET}  # what is read, and what is written
 AXES = ("queries", "keys")

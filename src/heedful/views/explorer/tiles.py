@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.causes import entries_of
-from heedful.ops.score_tables import as_slice, meeting
+from heedful.ops.indexing import as_slice, meeting
+from heedful.ops.inputs import entries_of
 from heedful.recording import Call
-from heedful.views.explorer.background import Job
+from heedful.views.explorer.jobs import Job
 
 SIDE = 256  # pixels
 DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells

@@ -8,7 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from heedful.views.notebook.answering import Answering, Shown, opened_on
+from heedful.views.notebook.kernel_side import Answering, Shown, opened_on
 
 LOADER = Path(__file__).parent / "loader.js"
 

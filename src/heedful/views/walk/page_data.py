@@ -16,8 +16,8 @@ from torch import Tensor
 
 from heedful.explain import Answer, Explanation, Formula, Section, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.numbers import WrittenOut
-from heedful.views.walk.printed import asks
+from heedful.views.number_format import WrittenOut
+from heedful.views.walk.terminal_pages import asks
 
 BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
 LEAST = 8  # rows or columns that are always kept

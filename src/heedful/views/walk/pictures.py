@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
-from heedful.pictures import drawings, plots
+from heedful.pictures import lesson_drawings, plots
 from heedful.pictures.labels import label
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
@@ -159,7 +159,7 @@ def _answers(found: Explanation) -> Iterator[Picture]:
         shares = [answer.likeliest[0].probability for answer in shown]
         names = [f"{found.tokens[answer.place]}→{answer.likeliest[0].token}" for answer in shown]
     labels = [label(name, LABEL) for name in names]
-    yield Picture("words", drawings.bars({title: shares}, labels, across="probability"))
+    yield Picture("words", lesson_drawings.bars({title: shares}, labels, across="probability"))
 
 
 def _of_head(found: Explanation, stage: Stage) -> Tensor:

@@ -1,26 +1,26 @@
 // The page: one screen. What it shows stands in `state`, what it is told comes from `source`.
 
 import { headOf, read, written } from "./address.js";
-import { asked } from "./asked.js";
 import { Notice } from "./controls.js";
 import { HeadsPane } from "./heads/heads.js";
 import { Heads } from "./heads/scores.js";
 import { follow, system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
-import { Help, listen } from "./keys.js";
 import { MapPane } from "./map/map.js";
 import { Profile } from "./map/profile.js";
 import { Scale, Under } from "./map/scale.js";
-import { Moments } from "./moments.js";
+import { asked } from "./request.js";
+import { Who } from "./segments/segment_table.js";
 import { Shares } from "./segments/shares.js";
-import { Who } from "./segments/who.js";
+import { Help, listen } from "./shortcuts.js";
 import { State, TABS } from "./state.js";
 import { Generation } from "./text/generation.js";
-import { Growing } from "./text/growing.js";
+import { Growing } from "./text/live_text.js";
 import { TextPane } from "./text/text.js";
 import { Tokens } from "./tokens.js";
-import { Top } from "./top.js";
+import { Top } from "./toolbar.js";
 import { Steps, Tour } from "./tour.js";
+import { Moments } from "./training_steps.js";
 import { Weight } from "./weight/weight.js";
 
 /** @import { Painter } from "./map/painter.js" */

@@ -1,7 +1,8 @@
 // Controls that several parts of the page have: menus, choices of text and head, a line that goes by itself.
+
+import { below } from "./glossary.js";
 import { callTitle } from "./heads/scores.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { below } from "./terms.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Side } from "./types.js" */

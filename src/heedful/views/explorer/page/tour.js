@@ -1,8 +1,8 @@
 // A first visit: an example is opened, and three small cards lead through it.
 
+import { Term, tells } from "./glossary.js";
 import { title } from "./heads/scores.js";
 import { html, signal, useEffect, useRef, useState } from "./html.js";
-import { Term, tells } from "./terms.js";
 
 /** @import { Heads, One } from "./heads/scores.js" */
 /** @import { State } from "./state.js" */

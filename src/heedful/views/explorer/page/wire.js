@@ -55,7 +55,7 @@ export async function inflated(element) {
   return new Response(stream).arrayBuffer();
 }
 
-/** The parts of the file by their names (contents.py). */
+/** The parts of the file by their names (file_contents.py). */
 export async function parts() {
   const buffer = await inflated(document.getElementById("numbers"));
   const view = new DataView(buffer);

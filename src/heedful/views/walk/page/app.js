@@ -9,9 +9,9 @@ import {
   useState,
 } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
-import { Answered } from "./answered.js";
-import { one } from "./figures.js";
 import { Matrix } from "./matrix.js";
+import { Answered } from "./next_tokens.js";
+import { one } from "./number_format.js";
 import { areHeads, arranged, isNarrow, margin } from "./sizes.js";
 import { label, missing } from "./stages.js";
 import { State } from "./state.js";

@@ -2,7 +2,7 @@
 // the first factor on the left of the result, the second one above it, so that the row and the
 // column of a number meet in it. What is no product stands beside what it was made of.
 
-import { written } from "./figures.js";
+import { written } from "./number_format.js";
 import { own, pairs } from "./stages.js";
 
 /** @import { Cell, Stage, Step, Walk } from "./types.js" */

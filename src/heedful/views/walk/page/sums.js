@@ -1,5 +1,5 @@
 // A number written out as the sum, or the formula, that it is: parts of a line, each with its kind.
-import { bracketed, one, written } from "./figures.js";
+import { bracketed, one, written } from "./number_format.js";
 import { terms } from "./stages.js";
 
 /** @import { Cell, Formula, Stage } from "./types.js" */

@@ -2,7 +2,7 @@
 // anew as it scrolls, so that three thousand heads are as light as sixteen.
 
 import { html, useEffect, useRef, useState } from "../html.js";
-import { nearest, prepared, useWalk, useWidth } from "../lists.js";
+import { nearest, prepared, useWalk, useWidth } from "../list_navigation.js";
 import { painted, share, table } from "../map/colours.js";
 import { Colours } from "../map/scale.js";
 import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";

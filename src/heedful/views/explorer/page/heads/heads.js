@@ -1,7 +1,7 @@
 // All heads: a small picture each, a scatter of any two of their scores, and the chosen one in words.
 import { Choice } from "../controls.js";
+import { Explained, meaning, Term, tells, Word } from "../glossary.js";
 import { html, useState } from "../html.js";
-import { Explained, meaning, Term, tells, Word } from "../terms.js";
 import { Grid, isMine, Scale } from "./grid.js";
 import { Scatter } from "./scatter.js";
 import { KINDS, OPEN, SCORES, spoken, title } from "./scores.js";

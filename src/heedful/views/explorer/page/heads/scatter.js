@@ -1,8 +1,8 @@
 // All heads as points on two of their scores.
 
+import { Term } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { prepared, useWalk, useWidth } from "../lists.js";
-import { Term } from "../terms.js";
+import { prepared, useWalk, useWidth } from "../list_navigation.js";
 import { choose, isMine } from "./grid.js";
 import { KINDS, OPEN, SCORES, same, spoken } from "./scores.js";
 

@@ -1,6 +1,7 @@
 // What is known of heads: their names, small pictures, scores and kinds, asked for call after call.
+
+import { learn } from "../glossary.js";
 import { signal } from "../html.js";
-import { learn } from "../terms.js";
 
 /** @import { State } from "../state.js" */
 /** @import { About, Answer, Source } from "../types.js" */

@@ -1,7 +1,7 @@
 // The names of tokens along a map's edges: of every token where there is room, else round places.
 
 /** @import { Axis } from "../types.js" */
-/** @import { Place } from "./place.js" */
+/** @import { Place } from "./viewport.js" */
 
 /**
  * One name at an edge. Rows have theirs to the left, columns above, turned by a quarter.

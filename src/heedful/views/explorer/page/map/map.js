@@ -1,7 +1,8 @@
 // One map on the page: its canvas, what stands over it, and what a screen reader is told.
-import { asked } from "../asked.js";
+
 import { Chooser } from "../controls.js";
 import { effect, html, useEffect, useRef, useState } from "../html.js";
+import { asked } from "../request.js";
 import { Painter } from "./painter.js";
 import { pointed } from "./pointer.js";
 import { Readout, Told } from "./readout.js";

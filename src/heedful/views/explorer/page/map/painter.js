@@ -3,16 +3,16 @@
 import { signal } from "../html.js";
 import { COLOURS } from "../segments/segments.js";
 import { table } from "./colours.js";
-import { cover, pixels } from "./cover.js";
 import { drawLabels, labelsOf, measuring } from "./labels.js";
-import { drawBands, drawMarks } from "./marks.js";
-import { cellAt, gutter, placed } from "./place.js";
+import { drawBands, drawMarks } from "./overlay.js";
+import { cover, pixels } from "./tile_cover.js";
 import { largest, picture } from "./tiles.js";
+import { cellAt, gutter, placed } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Axis, Cell, Ink, Side } from "../types.js" */
-/** @import { Part } from "./cover.js" */
-/** @import { Place } from "./place.js" */
+/** @import { Part } from "./tile_cover.js" */
+/** @import { Place } from "./viewport.js" */
 /** @import { Scale } from "./scale.js" */
 /** @import { Tile, Tiles } from "./tiles.js" */
 

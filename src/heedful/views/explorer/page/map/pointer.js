@@ -1,5 +1,5 @@
 // Mouse, pen and fingers on a map: point, drag, pinch, tap, wheel.
-import { pan, tokensAt, zoom } from "./place.js";
+import { pan, tokensAt, zoom } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */

@@ -1,11 +1,11 @@
 // The row or the column of the chosen cell as a curve over the whole text, and the text around it.
 import { Choice } from "../controls.js";
-import { weighed } from "../figures.js";
+import { Word } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { prepared } from "../lists.js";
-import { Word } from "../terms.js";
+import { prepared } from "../list_navigation.js";
+import { weighed } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
-import { reveal } from "./place.js";
+import { reveal } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Asked, Axis, Signal } from "../types.js" */

@@ -1,8 +1,9 @@
 // The weight under the pointer beside it, and the chosen one in words for a screen reader.
-import { weighed } from "../figures.js";
+
 import { html, useEffect, useState } from "../html.js";
+import { weighed } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
-import { cornerOf } from "./place.js";
+import { cornerOf } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Asked, Cell } from "../types.js" */

@@ -1,9 +1,9 @@
 // What is shown, as a file: a picture (PNG, or SVG with text as text), or the cells in view as CSV.
 
 import { callTitle } from "../heads/scores.js";
-import { gutter, inView } from "./place.js";
 import { ending, lowest, SCALES } from "./scale.js";
-import { SvgPen } from "./svg_pen.js";
+import { SvgPen } from "./svg_canvas.js";
+import { gutter, inView } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Axis, CallAbout, Side, Source } from "../types.js" */

@@ -1,10 +1,11 @@
 // The colour scale: its end, one for all maps on the page so that colours can be compared; and what
 // stands of it under the map, with whether the numbers are exact, and buttons to zoom.
-import { digits } from "../figures.js";
+
 import { html, signal, useEffect, useRef } from "../html.js";
+import { digits } from "../number_format.js";
 import { WHOLE } from "../state.js";
 import { round } from "./colours.js";
-import { zoomThere } from "./place.js";
+import { zoomThere } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */

@@ -1,11 +1,11 @@
 // The strongest cells of what is in view, each a step away.
 
-import { untilExact } from "../asked.js";
-import { weighed } from "../figures.js";
+import { Word } from "../glossary.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { Word } from "../terms.js";
+import { weighed } from "../number_format.js";
+import { untilExact } from "../request.js";
 import { count, nameOf } from "./labels.js";
-import { inView, reveal } from "./place.js";
+import { inView, reveal } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Source } from "../types.js" */

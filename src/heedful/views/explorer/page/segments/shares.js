@@ -1,6 +1,7 @@
 // How much each head reads of each segment: asked call after call, the one that is shown first.
-import { untilExact } from "../asked.js";
+
 import { computed, effect, signal, untracked } from "../html.js";
+import { untilExact } from "../request.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Source } from "../types.js" */

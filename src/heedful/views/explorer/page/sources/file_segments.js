@@ -6,7 +6,7 @@ const STEP = 1 << 22; // weights that are computed in one step
 
 /**
  * How much each head of a call reads of each segment, as the server answers it.
- * @param {any} file what answers the page (file.js) @param {any} call
+ * @param {any} file what answers the page (file_source.js) @param {any} call
  * @param {{keys: string, queries?: string}} words @param {AbortSignal} [signal]
  */
 export async function sharesOf(file, call, { keys, queries = "" }, signal) {

@@ -1,4 +1,4 @@
-// Which pairs may attend, by the numbers and bits that the file has of a mask (inputs_in_file.py).
+// Which pairs may attend, by the numbers and bits that the file has of a mask (stored_inputs.py).
 
 /**
  * @typedef {{data: Float32Array | Int32Array | Uint8Array, shape: number[]}} Numbers

@@ -1,5 +1,5 @@
 // Weights computed from query, key and the log-sum-exp of their row, as the library computes them:
-// scale, soft cap, bias, mask, softmax. This is what the worker of computing.js runs.
+// scale, soft cap, bias, mask, softmax. This is what the worker of worker_client.js runs.
 import { unpacked } from "../wire.js";
 import { Mask } from "./mask.js";
 
@@ -191,7 +191,7 @@ class Head {
     return { by, cells };
   }
 
-  /** One weight with all that makes it, as `answers.py` tells it. */
+  /** One weight with all that makes it, as `handlers.py` tells it. */
   cell({ n, m }) {
     const { scale, softcap, group } = this.call;
     const { width } = this;
@@ -236,7 +236,7 @@ function biasOf({ distances, numbers, shape }, N) {
   return (n, m) => numbers[(rows > 1 ? n : 0) * columns + (columns > 1 ? m : 0)];
 }
 
-/** The numbers of a part: single ones, or codes of two bytes (inputs_in_file.py). @param {any} part */
+/** The numbers of a part: single ones, or codes of two bytes (stored_inputs.py). @param {any} part */
 function decoded({ numbers, low, step }) {
   const { data, shape } = numbers;
   const count = data.length / shape[0];

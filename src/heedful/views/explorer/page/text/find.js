@@ -1,9 +1,10 @@
 // Search for a token, among queries or keys: how many there are, marks at the map's edge, jumps.
-import { asked } from "../asked.js";
+
 import { Choice } from "../controls.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
-import { reveal } from "../map/place.js";
+import { reveal } from "../map/viewport.js";
+import { asked } from "../request.js";
 
 /** @import { Painter } from "../map/painter.js" */
 /** @import { Found, State } from "../state.js" */

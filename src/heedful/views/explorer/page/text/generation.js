@@ -1,14 +1,14 @@
 // Where a prompt is typed, continued and stopped; what a token's rivals were, and going on from one.
 
 import { Menu } from "../controls.js";
-import { percent } from "../figures.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { percent } from "../number_format.js";
 import { readable, Token } from "../tokens.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Answer, Wishes } from "../types.js" */
-/** @import { Growing } from "./growing.js" */
+/** @import { Growing } from "./live_text.js" */
 
 const WHOLE = ["tokens", "top_k", "seed"]; // wishes that are whole numbers
 

@@ -1,13 +1,14 @@
 // Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
+
+import { Word } from "../glossary.js";
 import { html, signal, useEffect, useRef, useState } from "../html.js";
-import { prepared, useWalk } from "../lists.js";
+import { prepared, useWalk } from "../list_navigation.js";
 import { COLOURS } from "../segments/segments.js";
-import { Word } from "../terms.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Answer, Axis, Source } from "../types.js" */
-/** @import { Reading } from "./reading.js" */
+/** @import { Reading } from "./chosen_token.js" */
 
 const HIGH = 20; // pixels of a line of a column
 const LEAST = 0.02; // weights below are not drawn

@@ -1,26 +1,26 @@
 // The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
 import { Choice } from "../controls.js";
-import { weighed } from "../figures.js";
+import { Word } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
+import { weighed } from "../number_format.js";
 import { MarkIt } from "../segments/marking.js";
-import { Word } from "../terms.js";
 import { Token } from "../tokens.js";
+import { Reading, strongest } from "./chosen_token.js";
+import { isOne, Mode, Pictured } from "./image.js";
 import { Lines } from "./lines.js";
-import { isOne, Mode, Pictured } from "./picture.js";
-import { Reading, strongest } from "./reading.js";
-import { Run } from "./run.js";
+import { Run } from "./text_flow.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Axis, Source } from "../types.js" */
-/** @typedef {import("./reading.js").Which} Way */
+/** @typedef {import("./chosen_token.js").Which} Way */
 
 const MOST_LINES = 80; // tokens up to which lines are drawn between two columns
 const JUMPS = 8; // strongest tokens that are listed
 
 let made = 0; // so that two pages in one document do not share an id
 
-/** @param {{state: State, source: Source, tokens: Tokens, growing: import("./growing.js").Growing}} given */
+/** @param {{state: State, source: Source, tokens: Tokens, growing: import("./live_text.js").Growing}} given */
 export function TextPane({ state, source, tokens, growing }) {
   const id = useState(() => `text-${++made}`)[0];
   const kept = useRef(/** @type {Reading | null} */ (null));
@@ -44,7 +44,7 @@ export function TextPane({ state, source, tokens, growing }) {
   </section>`;
 }
 
-/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string, added: import("./run.js").Added | null}} given */
+/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string, added: import("./text_flow.js").Added | null}} given */
 function Runs({ state, tokens, reading, id, added }) {
   const [, N, M] = state.call.value.shape;
   const at = state.cell.value;

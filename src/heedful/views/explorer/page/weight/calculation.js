@@ -1,9 +1,10 @@
 // A weight as a calculation that can be followed with a pocket calculator: products, their sum,
 // scale, cap, bias, and the softmax against the rivals of the row. Each line has one digit less
 // than the lines that it is made of, so that they add up.
-import { digits, fixed, weighed } from "../figures.js";
+
+import { Explained, Term } from "../glossary.js";
 import { html } from "../html.js";
-import { Explained, Term } from "../terms.js";
+import { digits, fixed, weighed } from "../number_format.js";
 import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 

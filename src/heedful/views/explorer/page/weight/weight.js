@@ -1,8 +1,9 @@
 // One weight, taken apart: who looks at whom, how much, why so much, and what it carried.
-import { digits, ordinal, weighed } from "../figures.js";
+
+import { Term } from "../glossary.js";
 import { title } from "../heads/scores.js";
 import { html, useRef, useState } from "../html.js";
-import { Term } from "../terms.js";
+import { digits, ordinal, weighed } from "../number_format.js";
 import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 import { Products, Rivals, Steps } from "./calculation.js";

@@ -1,5 +1,5 @@
 // Why a weight is as large as it is, in a sentence or two.
-import { percent } from "../figures.js";
+import { percent } from "../number_format.js";
 import { number } from "../wire.js";
 
 /** @import { Answer } from "../types.js" */

@@ -1,0 +1,265 @@
+"""Attention with one head, as one meets it first: without weights, with weights, causal.
+
+Each layer takes tokens (N, width) or a batch of them (B, N, width), as a tensor or as a NumPy
+array; arrays give arrays. d is the width of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.layers.array_inputs import takes_arrays
+from heedful.layers.checks import check_tokens
+from heedful.layers.multi_head import Heads
+from heedful.layers.options import check_heads
+from heedful.ops import Steps, attention, steps
+from heedful.ops.arguments import check_dropout
+from heedful.ops.masks import Mask
+from heedful.ops.numpy_arrays import Values, as_tensors
+
+
+class SimpleSelfAttention(nn.Module):
+    """Every token is its own query, key and value: nothing is learned, nothing is scaled.
+
+    Source: document 002 (a notebook after Raschka's book), part 1.
+
+    >>> import torch
+    >>> words = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]])
+    >>> SimpleSelfAttention()(words)
+    tensor([[0.4886, 0.5019, 0.7776],
+            [0.5058, 0.6050, 0.7447]])
+    """
+
+    @takes_arrays
+    def forward(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "*batch tokens width"]:
+        """For each token, the mean of all, weighted by how alike they are."""
+        return attention(*self.project(x), mask=mask, causal=causal, scale=1.0)
+
+    @takes_arrays
+    def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
+        """The tokens themselves, three times."""
+        return Heads(x, x, x)
+
+    @takes_arrays
+    def steps(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+    ) -> Steps:
+        """What `forward` computes, every intermediate kept."""
+        return steps(*self.project(x), mask=mask, causal=causal, scale=1.0)
+
+
+class SelfAttention(nn.Module):
+    """Learned projections to query, key and value: scaled dot-product attention with one head.
+
+    Sources: documents 001 (Pahwa, section 5.2) and 002 (part 2); Vaswani et al. 2017
+    (arXiv:1706.03762), section 3.2.1.
+
+    Args:
+        width: of the tokens' vectors.
+        head_width: d, of query, key and value; default `width`.
+        bias: whether the projections have one.
+        project_back: a projection from d back to `width`, as in document 001.
+        residual: the tokens are added to what comes out.
+        dropout: on the weights, while training.
+
+    Raises:
+        ArgumentError: a width below 1, a residual sum of two widths.
+
+    >>> import torch
+    >>> layer = SelfAttention(128, 16, project_back=True, residual=True)
+    >>> sentence = torch.rand(7, 128)
+    >>> layer.query(sentence).shape, layer.steps(sentence).weights.shape, layer(sentence).shape
+    (torch.Size([7, 16]), torch.Size([7, 7]), torch.Size([7, 128]))
+    """
+
+    def __init__(
+        self,
+        width: int,
+        head_width: int | None = None,
+        *,
+        bias: bool = False,
+        project_back: bool = False,
+        residual: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(width, 1, 1, head_width)
+        check_dropout(dropout)
+        inner = width if head_width is None else head_width
+        _check_residual(residual, width, width if project_back else inner)
+        self.query = nn.Linear(width, inner, bias=bias)
+        self.key = nn.Linear(width, inner, bias=bias)
+        self.value = nn.Linear(width, inner, bias=bias)
+        self.output = nn.Linear(inner, width, bias=bias) if project_back else nn.Identity()
+        self.residual, self.dropout = residual, dropout
+
+    @classmethod
+    def from_matrices(
+        cls,
+        query: Values,
+        key: Values,
+        value: Values,
+        output: Values | None = None,
+        *,
+        residual: bool = False,
+    ) -> SelfAttention:
+        """A layer with these weights, written as documents 001 to 003 do: x @ W.
+
+        Args:
+            query, key: W_q and W_k, (width, d), tensors or NumPy arrays.
+            value: W_v, (width, v); its v may differ from d.
+            output: (v, width), which projects the context back; default: the context stays.
+            residual: the tokens are added to what comes out.
+
+        Raises:
+            ArgumentError: matrices that do not fit each other.
+
+        >>> import numpy as np
+        >>> W_q, W_k, W_v = np.random.default_rng(0).random((3, 128, 16))
+        >>> SelfAttention.from_matrices(W_q, W_k, W_v)(np.ones((7, 128))).dtype
+        dtype('float64')
+        """
+        matrices = _matrices(query, key, value, output)
+        width, inner = matrices["query"].shape
+        layer = cls(width, inner)
+        layer.residual = residual
+        for name, matrix in matrices.items():
+            into, out = matrix.shape
+            linear = nn.Linear(into, out, bias=False, device="meta")
+            linear.weight = nn.Parameter(matrix.T.clone(memory_format=torch.contiguous_format))
+            setattr(layer, name, linear)
+        _check_residual(residual, width, matrices.get("output", matrices["value"]).shape[1])
+        return layer
+
+    @takes_arrays
+    def forward(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "*batch tokens out"]:
+        """Attend among the tokens; (…, N, d), or (…, N, width) where projected back."""
+        dropout = self.dropout if self.training else 0.0
+        context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
+        return x + self.output(context) if self.residual else self.output(context)
+
+    @takes_arrays
+    def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
+        """Query, key and value of each token, (…, N, d) each."""
+        check_tokens(x, self.query.in_features, axes=(2, 3))
+        return Heads(self.query(x), self.key(x), self.value(x))
+
+    @takes_arrays
+    def steps(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+    ) -> Steps:
+        """What `forward` computes up to the context, every intermediate kept."""
+        return steps(*self.project(x), mask=mask, causal=causal)
+
+
+class CausalAttention(SelfAttention):
+    """Self-attention in which no token sees a later one, with dropout on the weights.
+
+    Sources: documents 002 and 003, after the attention chapter of Raschka's *Build a Large
+    Language Model (From Scratch)*; Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3.
+
+    Args:
+        width: of the tokens' vectors.
+        head_width: d, of query, key and value; default `width`.
+        bias: whether the projections have one.
+        dropout: probability with which a weight is dropped, while training.
+
+    >>> import torch
+    >>> CausalAttention(3, 2).steps(torch.rand(3, 3)).weights.count_nonzero(dim=-1)
+    tensor([1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        head_width: int | None = None,
+        *,
+        bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(width, head_width, bias=bias, dropout=dropout)
+
+    @takes_arrays
+    def forward(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = True,
+    ) -> Float[Tensor, "*batch tokens out"]:
+        """Attend to the token itself and those before it, (…, N, d).
+
+        With `causal=False` it is the same layer without its mask, to compare.
+        """
+        return super().forward(x, mask=mask, causal=causal)
+
+    @takes_arrays
+    def steps(
+        self,
+        x: Float[Tensor, "*batch tokens width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = True,
+    ) -> Steps:
+        """What `forward` computes, every intermediate kept."""
+        return super().steps(x, mask=mask, causal=causal)
+
+
+def _check_residual(residual: bool, width: int, out: int) -> None:
+    if residual and out != width:
+        raise ArgumentError(
+            f"a residual sum of widths {width} and {out}",
+            expected="equal widths",
+            remedy="project back to the width of the tokens: project_back=True, or an output "
+            "matrix",
+        )
+
+
+def _matrices(
+    query: Values, key: Values, value: Values, output: Values | None
+) -> dict[str, Tensor]:
+    """The matrices that are there, as tensors of one type; what does not fit is refused."""
+    given: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
+    matrices = {name: matrix for name, matrix in given.items() if matrix is not None}
+    if any(isinstance(matrix, np.ndarray) for matrix in matrices.values()):
+        matrices = as_tensors(matrices, matrices)
+    shapes = {name: tuple(matrix.shape) for name, matrix in matrices.items()}
+    fits = all(len(shape) == 2 and min(shape) for shape in shapes.values()) and (
+        shapes["query"] == shapes["key"]
+        and shapes["value"][0] == shapes["query"][0]
+        and shapes.get("output", shapes["value"][::-1]) == (shapes["value"][1], shapes["query"][0])
+    )
+    if not fits:
+        raise ArgumentError(
+            "matrices " + ", ".join(f"{name} {shape}" for name, shape in shapes.items()),
+            expected="query and key (width, d), value (width, v), output (v, width)",
+            cause="transposed ones, as torch's layers hold them",
+            remedy="give W of x @ W; nn.Linear holds its transpose",
+        )
+    return matrices

@@ -1,0 +1,136 @@
+// What is marked on a map: the chosen cell, held rows and columns, tokens that were found, segments.
+import { fitted, font, NUMBER, count as number, stepOf } from "./labels.js";
+import { cornerOf } from "./viewport.js";
+
+/** @import { Segment } from "../segments/segments.js" */
+/** @import { State } from "../state.js" */
+/** @import { Axis, Cell, Ink } from "../types.js" */
+/** @import { Measure } from "./labels.js" */
+/** @import { Place } from "./viewport.js" */
+
+/** @typedef {CanvasRenderingContext2D} Context */
+
+/** All marks. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
+export function drawMarks(context, place, state, ink) {
+  const { cell, held, pinned } = state;
+  context.save();
+  context.beginPath();
+  context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // a box stands out
+  context.clip();
+  if (held.value.query !== null) band(context, place, "query", held.value.query, ink.held, 0.9);
+  if (held.value.key !== null) band(context, place, "key", held.value.key, ink.held, 0.9);
+  if (cell.value) {
+    band(context, place, "query", cell.value.query, ink.mark, 0.5);
+    band(context, place, "key", cell.value.key, ink.mark, 0.5);
+    box(context, place, ink, cell.value, pinned.value ? 2 : 1.5);
+  }
+  context.restore();
+  found(context, place, state, ink);
+}
+
+/** Two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} at @param {string} colour @param {number} alpha */
+function band(context, place, axis, at, colour, alpha) {
+  const isRow = axis === "query";
+  const first = isRow
+    ? place.top + (at - place.y) * place.scale
+    : place.left + (at - place.x) * place.scale;
+  const size = Math.max(place.scale, 2);
+  const [start, end] = isRow
+    ? [place.top, place.top + place.high]
+    : [place.left, place.left + place.wide];
+  if (first + size < start || first > end) return;
+  context.globalAlpha = alpha;
+  context.fillStyle = colour;
+  for (const side of [first - 0.5, first + size - 0.5])
+    if (isRow) context.fillRect(place.left, side, place.wide, 1);
+    else context.fillRect(side, place.top, 1, place.high);
+  context.globalAlpha = 1;
+}
+
+/** @param {Context} context @param {Place} place @param {Ink} ink @param {Cell} cell */
+function box(context, place, ink, cell, /** @type {number} */ line) {
+  const [x, y] = cornerOf(place, cell);
+  const isOut = x + place.scale < place.left || y + place.scale < place.top;
+  if (isOut || x > place.left + place.wide || y > place.top + place.high) return;
+  const size = Math.max(place.scale, 5);
+  const off = (size - place.scale) / 2;
+  context.lineWidth = line + 2;
+  context.strokeStyle = ink.ground;
+  context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
+  context.lineWidth = line;
+  context.strokeStyle = ink.mark;
+  context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
+}
+
+/** Small marks at the edge for tokens that were searched for. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
+function found(context, place, state, ink) {
+  const now = state.found.value;
+  if (!now) return;
+  const isRow = now.axis === "queries";
+  const first = isRow ? place.y : place.x;
+  const length = (isRow ? place.high : place.wide) / place.scale;
+  now.places.forEach((at, i) => {
+    if (at + 1 <= first || at >= first + length) return;
+    const middle = (at + 0.5 - first) * place.scale;
+    const size = i === now.at ? 6 : 4;
+    context.fillStyle = ink.found;
+    context.beginPath();
+    const [x, y] = isRow ? [place.left, place.top + middle] : [place.left + middle, place.top];
+    context.moveTo(x, y);
+    context.lineTo(isRow ? x - size : x - size * 0.7, isRow ? y - size * 0.7 : y - size);
+    context.lineTo(isRow ? x - size : x + size * 0.7, isRow ? y + size * 0.7 : y - size);
+    context.fill();
+  });
+}
+
+const WIDE = 4; // pixels of a band
+const NAME = 10.5;
+const OUTER = 7; // pixels from the outer edge of tokens' names to the middle of a segment's
+const ABOVE = 25; // from the map, where tokens have no names
+
+/**
+ * @param {CanvasRenderingContext2D} context @param {Place} place
+ * @param {Record<Axis, Segment[]>} segments @param {Ink} ink @param {Measure} measure
+ * @param {{left: number, top: number}} names pixels that the labels have
+ */
+export function drawBands(context, place, segments, ink, measure, names) {
+  for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
+    for (const one of segments[axis])
+      for (const run of one.runs) {
+        const isRow = axis === "queries";
+        const first = isRow ? place.y : place.x;
+        const pixels = isRow ? place.high : place.wide;
+        const [from, to] = run.map((at) =>
+          Math.max(0, Math.min(pixels, (at - first) * place.scale)),
+        );
+        if (to <= from) continue;
+        const size = Math.max(1.5, to - from - (to - from > 6 ? 1 : 0)); // neighbours stay apart
+        const off = -WIDE - 1 - one.lane * (WIDE + 1);
+        context.fillStyle = ink.segments[one.colour];
+        if (isRow) context.fillRect(place.left + off, place.top + from, WIDE, size);
+        else context.fillRect(place.left + from, place.top + off, size, WIDE);
+        if (one.lane === 0 && size > 20)
+          name(context, place, axis, one, from, size, ink, measure, names);
+      }
+}
+
+/** A name outside of the labels, along its band. @param {CanvasRenderingContext2D} context @param {Place} place @param {Axis} axis @param {Segment} one @param {number} from @param {number} size @param {Ink} ink @param {Measure} measure @param {{left: number, top: number}} names */
+function name(context, place, axis, one, from, size, ink, measure, names) {
+  const text = fitted(one.name, size - 6, measure, NAME);
+  if (text.replace(/[\u2068\u2069…]/g, "").length < Math.min(2, one.name.length)) return;
+  context.save();
+  const { isNamed } = stepOf(axis, place.scale);
+  const numbers = measure(number(place.shape[0] - 1), NUMBER) + 20;
+  const beside = axis === "queries" ? numbers : ABOVE;
+  const off = isNamed ? names[axis === "queries" ? "left" : "top"] - OUTER : beside;
+  const middle = from + size / 2;
+  if (axis === "queries") context.translate(place.left - off, place.top + middle);
+  else context.translate(place.left + middle, place.top - off);
+  if (axis === "queries") context.rotate(-Math.PI / 2);
+  context.font = font(NAME);
+  context.fillStyle = ink.segments[one.colour];
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillText(text, 0, 0);
+  context.restore();
+}

@@ -1,0 +1,108 @@
+// Which tiles show what is in view: the right ones, or coarser ones stretched until those are there.
+
+import { isHidden, SIDE } from "./tiles.js";
+import { levelOf } from "./viewport.js";
+
+/** @import { Side } from "../types.js" */
+/** @import { Place } from "./viewport.js" */
+/** @import { Tile, Tiles } from "./tiles.js" */
+
+/**
+ * A part of the map and the tile that shows it. Rows and columns are cells, from and to.
+ * @typedef {object} Part
+ * @property {[number, number]} rows
+ * @property {[number, number]} columns
+ * @property {Tile | null} tile null where there is nothing yet
+ * @property {number} cell cells of a pixel of the tile, on each side
+ * @property {[number, number]} corner the tile's first query and key
+ * @property {boolean} isHidden
+ */
+
+/**
+ * @param {Tiles} tiles @param {Side} side @param {Place} place @param {string} reduce
+ * @param {number} ratio device pixels of a CSS pixel
+ * @returns {{parts: Part[], wanted: Tile[], level: number}} wanted: the most urgent first
+ */
+export function cover(tiles, side, place, reduce, ratio) {
+  const [N, M] = place.shape;
+  const top = Math.max(0, Math.ceil(Math.log2(Math.max(N, M) / SIDE)));
+  const level = Math.min(top, levelOf(place.scale, ratio));
+  const [call, head] = [side.where.value, side.head.value];
+  const size = SIDE * 2 ** level;
+  const whole = tiles.at(call, head, [top, 0, 0], reduce); // stands in for everything
+  const parts = [];
+  const wanted = [];
+  const [lastRow, lastColumn] = [
+    place.y + place.high / place.scale,
+    place.x + place.wide / place.scale,
+  ];
+  for (let row = Math.floor(place.y / size); row * size < Math.min(N, lastRow); row++)
+    for (
+      let column = Math.floor(place.x / size);
+      column * size < Math.min(M, lastColumn);
+      column++
+    ) {
+      /** @type {Part} */
+      const part = {
+        rows: [row * size, Math.min(N, (row + 1) * size)],
+        columns: [column * size, Math.min(M, (column + 1) * size)],
+        tile: null,
+        cell: 2 ** level,
+        corner: [row * size, column * size],
+        isHidden: false,
+      };
+      const above = coarser(tiles, [call, head, reduce], level, top, row, column);
+      part.isHidden = neverSeen(side, part) || (above ? hiddenIn(above, part) : false);
+      parts.push(part);
+      if (part.isHidden) continue;
+      const tile = tiles.at(call, head, [level, row, column], reduce);
+      wanted.push({ tile, far: far(place, part) });
+      if (tile.data) part.tile = tile;
+      else if (above) Object.assign(part, above);
+    }
+  wanted.sort((a, b) => a.far - b.far);
+  return { parts, wanted: [whole, ...wanted.map((one) => one.tile)], level };
+}
+
+/** The finest tile above one that has its numbers. @param {Tiles} tiles @param {[string, number, string]} of @param {number} level @param {number} top @param {number} row @param {number} column */
+function coarser(tiles, [call, head, reduce], level, top, row, column) {
+  for (let up = level + 1; up <= top; up++) {
+    const by = 2 ** (up - level);
+    const at = [Math.floor(row / by), Math.floor(column / by)];
+    const tile = tiles.known(call, head, [up, ...at], reduce);
+    const size = SIDE * 2 ** up;
+    if (tile?.data)
+      return {
+        tile,
+        cell: 2 ** up,
+        corner: /** @type {[number, number]} */ ([at[0] * size, at[1] * size]),
+      };
+  }
+  return null;
+}
+
+/** The pixels of a tile that show a part's rows or columns. @param {{cell: number, corner: number[]}} shown @param {[number, number]} range @param {0 | 1} axis */
+export function pixels({ cell, corner }, range, axis) {
+  return /** @type {[number, number]} */ ([
+    (range[0] - corner[axis]) / cell,
+    (range[1] - corner[axis]) / cell,
+  ]);
+}
+
+const hiddenIn = (/** @type {any} */ above, /** @type {Part} */ part) =>
+  isHidden(above.tile, pixels(above, part.rows, 0), pixels(above, part.columns, 1));
+
+/** Whether a causal mask hides all of a part. @param {Side} side @param {Part} part */
+function neverSeen(side, { rows, columns }) {
+  const { kind, first } = side.call.value;
+  return kind === "causal" && columns[0] > rows[1] - 1 + first;
+}
+
+/** How far a part is from the middle of what is in view. @param {Place} place @param {Part} part */
+function far(place, { rows, columns }) {
+  const middle = [place.y + place.high / place.scale / 2, place.x + place.wide / place.scale / 2];
+  return Math.hypot(
+    Math.max(rows[0] - middle[0], 0, middle[0] - rows[1]),
+    Math.max(columns[0] - middle[1], 0, middle[1] - columns[1]),
+  );
+}

@@ -1,0 +1,80 @@
+"""Cells that the mask hides whole, beside the whole mask cut into cells by loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.ops import masked_cells as of_hidden
+from heedful.ops.inputs import AttentionInputs
+from heedful.ops.masked_cells import hidden_cells
+from heedful.ops.masks import Causal, Dense, KeyRanges, Packed, Padding, Window
+
+
+@st.composite
+def masked(draw):
+    """AttentionInputs of which only the mask matters, and the mask as a table (H, N, M)."""
+    H, N, M = draw(st.integers(1, 3)), draw(st.integers(1, 17)), draw(st.integers(1, 19))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    table = torch.rand(H, N, M, generator=generator) < 0.3
+    first = torch.randint(0, M + 1, (N,), generator=generator)
+    parts = {
+        "causal": Causal(draw(st.sampled_from([None, -2, 0, 3]))),
+        "window": Window(draw(st.integers(1, 6))),
+        "padding": Padding(torch.rand(M, generator=generator) < 0.6),
+        "dense": Dense(table),
+        "shared": Dense(table[0]),
+        "packed": Packed.of(table),
+        "ranges": KeyRanges(first, first + torch.randint(0, 6, (N,), generator=generator)),
+    }
+    chosen = draw(st.lists(st.sampled_from(list(parts)), max_size=3, unique=True))
+    mask = None
+    for name in chosen:
+        mask = parts[name] if mask is None else mask & parts[name]
+    allowed = torch.ones(H, N, M).bool() if mask is None else mask.crop((H, N, M))
+    return AttentionInputs(torch.zeros(H, N, 2), torch.zeros(H, M, 2), 1.0, mask), allowed.expand(
+        H, N, M
+    )
+
+
+def by_loops(allowed, cell):
+    H, n, m = allowed.shape
+    found = np.zeros((H, math.ceil(n / cell[0]), math.ceil(m / cell[1])), bool)
+    for h, i, j in np.ndindex(found.shape):
+        rows, keys = slice(i * cell[0], (i + 1) * cell[0]), slice(j * cell[1], (j + 1) * cell[1])
+        found[h, i, j] = not allowed[h, rows, keys].any()
+    return found
+
+
+@settings(max_examples=100)
+@given(
+    made=masked(),
+    cell=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    ends=st.tuples(*[st.integers(0, 19)] * 4),
+    rows=st.integers(1, 9),
+)
+def test_cells_are_hidden_where_no_pair_of_theirs_may_attend(made, cell, ends, rows):
+    of, allowed = made
+    queries, keys = slice(*sorted(ends[:2])), slice(*sorted(ends[2:]))
+    with pytest.MonkeyPatch.context() as patch:  # runs of a few queries, as of a long text
+        patch.setattr(of_hidden, "ROWS", rows)
+        found = hidden_cells(of, cell, queries, keys)
+    expected = by_loops(allowed[:, queries, keys].numpy(), cell)
+    np.testing.assert_array_equal(found.expand(expected.shape), expected)
+
+
+def test_the_mask_is_made_only_where_some_may_see_a_key_and_others_not(monkeypatch):
+    made, crop = [], Causal.crop
+
+    def cropped(self, shape, queries, keys, device=None):
+        found = crop(self, shape, queries, keys, device)
+        made.append(found.numel())
+        return found
+
+    monkeypatch.setattr(Causal, "crop", cropped)
+    words = torch.zeros(1, 4096, 2)
+    hidden_cells(AttentionInputs(words, words, 1.0, Causal()), (64, 64), slice(1024, 2048))
+    assert sum(made) < 1024 * 1024

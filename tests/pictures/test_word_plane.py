@@ -1,0 +1,60 @@
+"""Words on a plane: every name is there, none over another where there is room."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.transforms import Bbox
+
+from heedful.pictures import word_plane
+
+
+def boxes(figure):
+    figure.canvas.draw()
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    return texts, [text.get_window_extent() for text in texts]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_names_do_not_cover_each_other(seed):
+    places = np.random.default_rng(seed).normal(size=(14, 2))
+    labels = [f"word {i}" for i in range(14)]
+    figure = word_plane.words(places, labels, [0.6, 0.3], title="$ words")
+    texts, extents = boxes(figure)
+    assert sorted(text.get_text() for text in texts) == sorted(labels)
+    for one, other in itertools.combinations(extents, 2):
+        assert Bbox.intersection(one, other) is None
+
+
+def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
+    figure = word_plane.words(np.eye(2), ["a", "注意 $x"], [0.58, 0.42], arrows=[(0, 1)])
+    figure.canvas.draw()
+    [ax] = figure.axes
+    assert "58%" in ax.get_xlabel()
+    assert "42%" in ax.get_ylabel()
+    drawn = [text for text in ax.texts if text.arrow_patch]
+    [arrow] = [text for text in drawn if text.arrowprops["arrowstyle"] == "-|>"]
+    assert tuple(arrow.xyann) == (1, 0)
+    assert tuple(arrow.xy) == (0, 1)
+
+
+def test_names_keep_off_the_arrows_and_inside_the_frame():
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.4], [0.0, 0.4]])
+    labels = ["start", "end", "a very long name, too long to be drawn whole", "left"]
+    figure = word_plane.words(places, labels, [0.9, 0.1], arrows=[(0, 1), (2, 3)])
+    [ax] = figure.axes
+    texts, extents = boxes(figure)
+    assert [text.get_text() for text in texts][2].endswith("…")
+    heights = ax.transData.transform(places)[:, 1]
+    for text, box in zip(texts, extents, strict=True):
+        assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
+        between = ax.transData.transform([[0.05, 0], [0.95, 0]])[:, 0]
+        if box.x0 < between[1] and box.x1 > between[0]:
+            assert not any(box.y0 < height < box.y1 for height in heights), text
+
+
+def test_words_at_one_place_are_told_apart():
+    texts, extents = boxes(word_plane.words(np.zeros((5, 2)), list("abcde"), [0.0, 0.0]))
+    for one, other in itertools.combinations(extents, 2):
+        assert Bbox.intersection(one, other) is None
+    assert len(texts) == 5

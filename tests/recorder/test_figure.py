@@ -1,0 +1,189 @@
+"""A recording draws itself: every layer, head and mask, pooled or not, whatever was recorded."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.errors import ArgumentError, RunError
+from heedful.ops.masks import Causal
+from heedful.pictures import head_grid
+from heedful.recording.figure import scores_of
+
+
+class Attend(nn.Module):
+    def __init__(self, mask=None):
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, x):
+        return scaled_dot_product_attention(x, x, x, attn_mask=self.mask)
+
+
+class Model(nn.Module):
+    """Three layers, 4 heads each, that hide what a mask hides."""
+
+    def __init__(self, mask=None):
+        super().__init__()
+        self.layers = nn.ModuleList(Attend(mask) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def recorded(N, mask=None, passes=1, **options):
+    model = Model(mask)
+    with heedful.record(model, **options) as recording:
+        for _ in range(passes):
+            model(2 * torch.randn(1, 4, N, 8))
+    return recording
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The blocks that were drawn, and what else was said, without drawing."""
+    kept = []
+    monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: kept.append((blocks, look)))
+    return kept
+
+
+def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
+    recording = recorded(7)
+    recording.plot()
+    recording.plot(layers=[2, 0], heads=range(1, 3))
+    recording[1].plot(heads=3, title="one")
+    (([every], _), ([some], _), ([one], look)) = drawn
+    assert [line.name for line in every.lines] == ["layer 0", "layer 1", "layer 2"]
+    for call, line in zip(recording, every.lines, strict=True):
+        np.testing.assert_array_equal(np.ma.stack(line.maps), call.weights())
+    assert [line.name for line in some.lines] == ["layer 0", "layer 2"]
+    assert some.heads == [1, 2]
+    np.testing.assert_array_equal(some.lines[1].maps[1], recording[2].weights(2))
+    np.testing.assert_array_equal(one.lines[0].maps[0], recording[1].weights(3))
+    assert look["title"] == "one"
+
+
+def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
+    recording = recorded(900, Causal().crop((900, 900)))
+    call = recording[1]
+    expected = call.weights(2).numpy()
+    monkeypatch.setattr(type(call), "weights", lambda *_: pytest.fail("the whole map"))
+    recording.plot(layers=1, heads=2)
+    recording.plot(layers=1, heads=2, reduce="mean", size=3)
+    for (blocks, look), pool in zip(drawn, (np.max, np.mean), strict=True):
+        values = blocks[0].lines[0].maps[0]
+        size = -(-900 // len(values))
+        assert size > 1
+        for i, j in ((0, 0), (5, 2), (9, 9)):
+            part = expected[i * size : (i + 1) * size, j * size : (j + 1) * size]
+            assert values[i, j] == pytest.approx(pool(part), abs=1e-6)
+        assert np.ma.getmaskarray(values)[0, -1]
+        assert blocks[0].keys[:2] == ["0", str(size)]
+        word = {np.max: "largest", np.mean: "mean"}[pool]
+        assert any(f"{word} of {size} × {size} weights" in note for note in look["notes"])
+
+
+def test_a_generation_is_drawn_as_one(drawn):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = nn.Module()
+            self.kept = None
+
+        def forward(self, x, causal):
+            self.kept = x if self.kept is None else torch.cat([self.kept, x], 2)
+            return scaled_dot_product_attention(x, self.kept, self.kept, is_causal=causal)
+
+    model = nn.ModuleDict({"layers": nn.ModuleList([Cached()])})["layers"][0]
+    with heedful.record(model) as recording:
+        model(torch.randn(1, 2, 4, 8), True)
+        for _ in range(3):
+            model(torch.randn(1, 2, 1, 8), False)
+    recording.plot()
+    [([block], look)] = drawn
+    assert len(block.lines) == 1
+    assert block.lines[0].maps[0].shape == (7, 7)
+    np.testing.assert_array_equal(np.ma.getmaskarray(block.lines[0].maps[0]), np.tri(7) == 0)
+    assert any("4 passes" in note for note in look["notes"])
+
+
+def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
+    recording = recorded(6)
+    recording.tokens = [["[CLS]", "it", "[SEP]", "it", "is", "[SEP]"]]
+    recording.plot()
+    [block] = drawn[0][0]
+    assert block.queries == block.keys == ["[CLS]", "it₁", "[SEP]₂", "it₃", "is", "[SEP]₅"]
+    assert block.borders == ([3], [3])
+
+
+def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
+    recording = recorded(5)
+    recording[1].refutations[0] = "row 3 is not the model's"
+    recording.plot()
+    [([block], look)] = drawn
+    assert [line.maps[0] is None for line in block.lines] == [False, True, False]
+    assert any("layer 1 is refuted" in note and "row 3" in note for note in look["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"layers": 3}, "layer 3; expected layers from 0 to 2"),
+        ({"heads": [0, 4]}, "head 4; expected heads from 0 to 3"),
+        ({"layers": "0"}, "a list of them, or a range"),
+        ({"heads": []}, "a list of them, or a range"),
+        ({"heads": [0.5]}, "a list of them, or a range"),
+        ({"part": "cross"}, "no part: these calls have none"),
+        ({"part": "middle"}, "encoder, decoder or cross"),
+        ({"pass_index": 1}, "pass 1; expected pass 0"),
+    ],
+)
+def test_what_there_is_not_is_one_line(options, says):
+    recording = recorded(4)
+    with pytest.raises(ArgumentError, match=says) as raised:
+        recording.plot(**options)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    model = transformers.BertModel(config).eval()
+    keep = torch.tensor([[0, 0, 0, 0], [1, 1, 1, 0]])
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(input_ids=torch.arange(8).view(2, 4), attention_mask=keep)
+    assert recording[0].shape == (2, 0, 0)
+    with pytest.raises(RunError, match="a text of which no token is left") as raised:
+        recording.plot()
+    assert "\n" not in str(raised.value)
+    recording.sequences[1].plot()
+
+
+def test_scores_before_and_after_the_mask():
+    call = recorded(6, Causal().crop((6, 6)))[0]
+    scaled, masked = scores_of(call, 2)
+    query, key = call.causes.query[2].double(), call.causes.key[2].double()
+    expected = query @ key.T * call.causes.scale
+    torch.testing.assert_close(scaled.double(), expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(masked.isinf(), torch.ones(6, 6).triu(1).bool())
+    torch.testing.assert_close(masked.softmax(-1), call.weights(2))
+    with pytest.raises(ArgumentError, match="before and after"):
+        scores_of(recorded(6)[0], 0)
+    with pytest.raises(ArgumentError, match="at most 512"):
+        scores_of(recorded(600, Causal().crop((600, 600)))[0], 0)
+
+
+def test_one_picture_from_end_to_end():
+    figure = recorded(5, Causal().crop((5, 5))).plot(layers=0)
+    maps = [ax for ax in figure.axes if ax.get_label().startswith("layer")]
+    assert [ax.get_label() for ax in maps] == [f"layer 0, head {head}" for head in range(4)]

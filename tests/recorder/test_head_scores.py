@@ -1,0 +1,108 @@
+"""Each kind of head on one that is exactly that, and on one that is not at all."""
+
+import numpy as np
+import pytest
+import torch
+from scored import means, over_texts
+
+import heedful
+from heedful.head_kinds import MEANS, SCORES
+from heedful.models import GPT, GPTConfig
+from heedful.ops import statistics as of
+from heedful.recording import from_attentions
+from heedful.recording.head_scores import evidence
+from heedful.recording.heads import heads_of
+
+# Five tokens, twice, with others between: every second occurrence has a token before it
+IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6, 2, 1, 0, 11, 12, 13])
+N = len(IDS)
+
+
+def one_hot(choose):
+    """A causal map in which query n looks at `choose(n)` alone."""
+    map_ = torch.zeros(N, N)
+    for n in range(N):
+        map_[n, choose(n)] = 1.0
+    return map_
+
+
+def earlier(n, after):
+    """The last earlier occurrence of the token of n, or the one after it; itself where none is."""
+    before = [m for m in range(n) if IDS[m] == IDS[n]]
+    return (before[-1] + after) if before else n
+
+
+HEADS = {
+    "previous": one_hot(lambda n: max(0, n - 1)),
+    "sink": one_hot(lambda n: 0),
+    "self": one_hot(lambda n: n),
+    "local": torch.tril(torch.triu(torch.ones(N, N), -4)) / torch.tril(
+        torch.triu(torch.ones(N, N), -4)).sum(1, keepdim=True),
+    "broad": torch.tril(torch.ones(N, N)) / torch.arange(1, N + 1)[:, None],
+    "induction": one_hot(lambda n: earlier(n, after=1)),
+    "duplicate": one_hot(lambda n: earlier(n, after=0)),
+}  # fmt: skip
+NOT = {
+    "previous": HEADS["self"],
+    "sink": one_hot(lambda n: min(n, 1)),
+    "self": HEADS["sink"],
+    "local": HEADS["sink"],
+    "broad": HEADS["self"],
+    "induction": HEADS["self"],
+    "duplicate": HEADS["self"],
+}
+
+
+def call_of(map_):
+    recording = from_attentions([map_[None, None]])
+    call = recording[0]
+    call.ids, call.kind = IDS, "causal"
+    call.causes = call.causes._replace(mask=heedful.masks.Causal())
+    return call
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
+    assert float(means(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
+    assert float(means(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_it_is_called_by_its_name(kind):
+    [head] = heads_of([call_of(HEADS[kind])])
+    assert head.kind == kind
+
+
+def test_scores_of_a_model_are_those_of_its_maps_by_loops():
+    torch.manual_seed(1)
+    model = GPT(GPTConfig(vocabulary=14, context_length=32, width=24, layers=1, heads=3)).eval()
+    with heedful.record(model) as recording:
+        model(IDS[None])
+    call = recording[0]
+    expected, _, _ = over_texts([(call.weights(), IDS.tolist())])
+    for name, value in means(call).items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
+
+
+def test_without_tokens_two_kinds_are_left_out():
+    recording = from_attentions([torch.eye(9).expand(1, 2, 9, 9)])
+    found = means(recording[0])
+    assert set(found) == {*SCORES, *MEANS} - {"induction", "duplicate"}
+    assert [head.kind for head in recording.heads()] == ["self", "self"]
+
+
+def test_the_means_beside_the_scores_are_those_of_the_summary():
+    call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
+    found, summary = means(call), call.summary()
+    for name in MEANS:
+        torch.testing.assert_close(found[name], summary[name])
+
+
+def test_all_is_one_pass_whose_share_is_told(monkeypatch):
+    passes, shares = [], []
+    blocks = of.blocks
+    monkeypatch.setattr(of, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
+    evidence(call_of(HEADS["broad"]), progress=shares.append)
+    assert len(passes) == 2  # the second of one head alone, whose map is even
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0

@@ -1,0 +1,328 @@
+"""Images under the calls that attend over them: which, how they are cut, what is a guess."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError, RunError
+from heedful.files import load_tensors, save_tensors
+from heedful.recording.image_patches import Patches, places_of
+
+transformers.logging.set_verbosity_error()
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,
+         "intermediate_size": 32, "image_size": 32, "patch_size": 8}  # fmt: skip
+TEXT = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 50,
+        "intermediate_size": 32, "bos_token_id": 1, "eos_token_id": 2,
+        "pad_token_id": 0}  # fmt: skip
+REGISTERS = tuple(f"[REG {n}]" for n in range(1, 5))
+
+
+def made(family, config):
+    """A model with attention that is far from even, the same each time."""
+    torch.manual_seed(0)
+    model = family._from_config(config, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model.eval()
+
+
+def recorded(model, **inputs):
+    with torch.no_grad(), heedful.record(model) as recording:
+        output = model(**inputs, output_attentions=True)
+    return recording, output
+
+
+def images(count=2, height=32, width=32):
+    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(1))
+
+
+def laid_by_hand(row, before, rows, columns):
+    """A row of weights over the patches, as nested loops put it."""
+    return [[float(row[before + r * columns + c]) for c in range(columns)] for r in range(rows)]
+
+
+def of_vision(kind, **changed):
+    config = getattr(transformers, f"{kind}Config")(**{**SMALL, **changed})
+    return made(getattr(transformers, f"{kind}Model"), config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [
+        ("ViT", ("[CLS]",)),
+        ("DeiT", ("[CLS]", "[DIST]")),
+        ("Dinov2WithRegisters", ("[CLS]", *REGISTERS)),
+        ("CLIPVision", ("[CLS]",)),
+        ("SiglipVision", ()),
+    ],
+)
+def test_a_row_over_the_picture_is_that_of_eager_attention(kind, before):
+    x = images()
+    recording, output = recorded(of_vision(kind), pixel_values=x)
+    recording.set_images(list(x))
+    for b, sequence in enumerate(recording.sequences):
+        for call, true in zip(sequence, output.attentions, strict=False):
+            picture = call.key_picture
+            assert picture.assumed == ""
+            assert picture.before == before
+            assert (picture.rows, picture.columns) == (4, 4)
+            assert call.query_tokens == [*before, *(f"{r},{c}" for r in range(4) for c in range(4))]
+            pixels = (x[b].permute(1, 2, 0) * 255).round().to(torch.uint8)
+            assert torch.equal(picture.pixels, pixels)
+            query = len(before) + 6
+            shown = picture.laid(call.weights(1)[query])
+            expected = laid_by_hand(true[b, 1, query], len(before), 4, 4)
+            np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+
+
+def test_an_image_that_is_wider_than_it_is_high():
+    x = images(1, 24, 48)
+    model = of_vision("ViT")
+    recording, output = recorded(model, pixel_values=x, interpolate_pos_encoding=True)
+    recording.set_images(list(x))
+    picture = recording[0].key_picture
+    assert (picture.rows, picture.columns, picture.assumed) == (3, 6, "")
+    expected = laid_by_hand(output.attentions[0][0, 2, 5], 1, 3, 6)
+    shown = picture.laid(recording[0].weights(2)[5])
+    np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+
+
+def captioning():
+    """An image read by a ViT, and words by a decoder that looks at it."""
+    sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(**SMALL),
+        transformers.TrOCRConfig(d_model=24, decoder_layers=2, decoder_attention_heads=3,
+                                 decoder_ffn_dim=32, vocab_size=50,
+                                 cross_attention_hidden_size=24),
+    )  # fmt: skip
+    return made(transformers.VisionEncoderDecoderModel, sides)
+
+
+def test_words_look_at_the_picture_and_are_none_of_it():
+    x, words = images(), torch.randint(1, 49, (2, 5))
+    recording, output = recorded(captioning(), pixel_values=x, decoder_input_ids=words)
+    recording.set_images(list(x))
+    [*_, crossing] = (call for call in recording.sequences[1] if call.kind == "cross")
+    assert crossing.query_picture is None
+    assert crossing.key_picture.before == ("[CLS]",)
+    shown = crossing.key_picture.laid(crossing.weights(0)[3])
+    expected = laid_by_hand(output.cross_attentions[1][1, 0, 3], 1, 4, 4)
+    np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+    inner = [call for call in recording if call.kind == "causal"]
+    assert inner
+    assert not any(call.key_picture or call.query_picture for call in inner)
+
+
+def test_the_text_of_a_clip_has_no_picture_also_where_it_is_as_long():
+    config = transformers.CLIPConfig(text_config=TEXT, vision_config=SMALL)
+    model = made(transformers.CLIPModel, config)
+    x, ids = images(), torch.randint(3, 49, (2, 17))
+    recording, _ = recorded(model, pixel_values=x, input_ids=ids)
+    recording.set_images(list(x))
+    have = {call.name.partition(".")[0]: call.key_picture is not None for call in recording}
+    assert have == {"vision_model": True, "text_model": False}
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_a_window_of_swin_has_its_own_patches(shift):
+    """As transformers itself moves and cuts a table of numbers."""
+    from transformers.models.swin.modeling_swin import window_partition
+
+    table = torch.arange(8 * 12).view(1, 8, 12, 1)
+    true = window_partition(table.roll((-shift, -shift), (1, 2)), 4).view(-1, 16)
+    patches = Patches("", 2, 2, window=4, shift=shift)
+    found = torch.stack([places_of(patches, 8, 12, window) for window in range(6)])
+    assert torch.equal(found, true)
+
+
+def test_windows_are_parts_of_a_text_each_with_a_part_of_its_image():
+    config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[2],
+                                     num_heads=[2], window_size=4)  # fmt: skip
+    x = images(2, 16, 16)
+    recording, _ = recorded(made(transformers.SwinModel, config), pixel_values=x)
+    recording.set_images(list(x))
+    assert [len(call.parts) for call in recording.sequences[1]] == [4, 4]
+    plain, moved = recording.sequences[1].parts[1]  # of the second image, the upper right
+    assert plain.key_tokens[0] == "0,4"
+    assert moved.key_tokens[0] == "2,6"
+    pixels = (x[1].permute(1, 2, 0) * 255).round().to(torch.uint8)
+    assert torch.equal(plain.key_picture.pixels, pixels)
+    laid = plain.key_picture.laid(plain.weights(0)[0])
+    assert int(laid.isnan().sum()) == 64 - 16
+
+
+class Bare(nn.Module):
+    """Attention over tokens of which nothing says that they are patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(24, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.attend(x, x, x)[0]
+
+
+def of_bare(tokens, batch=1):
+    torch.manual_seed(0)
+    model = Bare().eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.rand(batch, tokens, 24))
+    return recording
+
+
+def test_a_grid_that_sizes_alone_tell_is_marked_as_assumed():
+    recording = of_bare(17)
+    recording.set_images(list(images(1)))
+    assert recording[0].key_picture.assumed == "patches assumed 4 × 4, first token apart"
+    recording.set_images(list(images(1)), patches=(4, 4))
+    assert recording[0].key_picture.assumed == "first token assumed apart"
+    recording.set_images(list(images(1)), patches=(4, 4), before=["[CLS]"])
+    assert recording[0].key_picture.assumed == ""
+    assert recording[0].key_tokens[:3] == ["[CLS]", "0,0", "0,1"]
+
+
+def test_an_image_of_another_size_than_the_model_was_given_is_said_to_be():
+    recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
+    recording.set_images([np.zeros((40, 64, 3), np.uint8)])
+    picture = recording[0].key_picture
+    assert picture.pixels.shape == (32, 32, 3)
+    assert picture.assumed == "40 × 64 pixels, assumed to be made 32 × 32 without a cut"
+
+
+def test_values_are_made_colours_by_the_processor_s_numbers_or_said_to_be_stretched():
+    pixels = (images(1)[0] * 255).round() / 255
+    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+    seen = (pixels - 0.5) / 0.5
+    recording, _ = recorded(of_vision("ViT"), pixel_values=seen[None])
+    recording.set_images([seen], processor=processor)
+    true = (pixels.permute(1, 2, 0) * 255).round().to(torch.uint8)
+    assert torch.equal(recording[0].key_picture.pixels, true)
+    recording.set_images([seen])
+    assert recording[0].key_picture.assumed.startswith("colours stretched")
+
+
+@pytest.mark.parametrize("form", ["path", "PIL", "array", "floats", "tensor", "grey", "deep"])
+def test_the_forms_of_an_image(form, tmp_path):
+    array = np.random.default_rng(2).integers(0, 255, (32, 32, 3)).astype(np.uint8)
+    array = array[..., :1].repeat(3, -1) if form in ("grey", "deep") else array
+    Image.fromarray(array).save(tmp_path / "one.png")
+    Image.fromarray(array[..., 0].astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    given = {
+        "path": str(tmp_path / "one.png"),
+        "PIL": Image.fromarray(array).convert("RGBA"),
+        "array": array,
+        "floats": array / 255,
+        "tensor": torch.from_numpy(array).permute(2, 0, 1),
+        "grey": array[..., 0],
+        "deep": tmp_path / "deep.png",  # 16 bits
+    }[form]
+    recording = of_bare(16)
+    recording.set_images([given])
+    np.testing.assert_array_equal(recording.images[0].numpy(), array)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("text.png", "is no image"),
+        ("none.png", "no image"),
+        ("cut.png", "cannot be read"),
+        (np.zeros((0, 4, 3)), "at least one pixel"),
+        (np.zeros((8, 8, 5)), "three channels"),
+        (torch.zeros(5, 8, 8), "three channels"),
+        (np.full((8, 8, 3), np.nan), "not finite"),
+        (np.full((8, 8, 3), 300), "0 to 255"),
+        (np.array([["a"]]), "numbers"),
+        (7, "an image of type int"),
+    ],
+)
+def test_what_is_no_image_is_one_line(given, words, tmp_path):
+    (tmp_path / "text.png").write_text("no picture")
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
+    given = tmp_path / given if isinstance(given, str) else given
+    with pytest.raises(ArgumentError, match=words) as told:
+        of_bare(16).set_images([given])
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"images": []}, "a list"),
+        ({"images": "one.png"}, "a list"),
+        ({"images": [images(1)[0]] * 3}, "3 images of 4 × 4 patches; expected one for each of the"),
+        ({"patches": (3, 6)}, "of 3 × 6 patches"),
+        ({"patches": 4}, "rows and columns"),
+        ({"patches": (0, 4)}, "rows and columns"),
+        ({"before": -1}, "how many tokens"),
+    ],
+)  # fmt: skip
+def test_images_that_fit_no_call_are_refused(options, words):
+    recording = of_bare(16, batch=2)
+    given = {"images": list(images(2)), **options}
+    with pytest.raises(ArgumentError, match=words):
+        recording.set_images(given.pop("images"), **given)
+    assert recording.images is None
+
+
+def test_where_no_grid_fits_it_says_how_to_tell_one():
+    with pytest.raises(ArgumentError, match=r"7 tokens.*patches=\(rows, columns\)"):
+        of_bare(7).set_images([np.zeros((31, 37, 3), np.uint8)])
+
+
+def test_images_are_in_the_file(tmp_path):
+    x = images()
+    recording, _ = recorded(of_vision("Dinov2WithRegisters"), pixel_values=x)
+    recording.save(tmp_path / "none")
+    late = heedful.load(tmp_path / "none")
+    assert late[0].key_picture is None
+    late.set_images(list(x))  # how the model cuts is in the file
+    recording.set_images(list(x))
+    recording.save(tmp_path / "some")
+    for other in (late, heedful.load(tmp_path / "some")):
+        for call, true in zip(other.sequences[1], recording.sequences[1], strict=True):
+            assert torch.equal(call.key_picture.pixels, true.key_picture.pixels)
+            assert call.query_picture.names == true.query_picture.names
+            assert call.key_picture.assumed == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, about: tensors.update({"image.0": tensors["image.0"].float()}),
+        lambda tensors, about: tensors.update({"image.0": tensors["image.0"][..., :1].clone()}),
+        lambda tensors, about: tensors.update({"image.2": tensors.pop("image.1")}),
+        lambda tensors, about: about["images"].update(patches=[["", 0, 8, [], 0, 0, ""]]),
+        lambda tensors, about: about["images"].update(patches=[["", 8, 8, [1], 0, 0, ""]]),
+        lambda tensors, about: about["images"].update(patches=[["", 8]]),
+        lambda tensors, about: about["images"].update(patches=[["", 8, 8, [], -4, 0, ""]]),
+        lambda tensors, about: about["images"].update(seen=[32]),
+        lambda tensors, about: about["images"].update(assumed=3),
+    ],
+)  # fmt: skip
+def test_what_a_file_says_of_images_is_checked(change, tmp_path):
+    x = images()
+    recording, _ = recorded(of_vision("ViT"), pixel_values=x)
+    recording.set_images(list(x))
+    recording.save(tmp_path / "one")
+    tensors, about = load_tensors(tmp_path / "one")
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    change(tensors, about)
+    save_tensors(tmp_path / "one", tensors, {**about, "sums": {}})
+    with pytest.raises(RunError, match="damaged"):
+        heedful.load(tmp_path / "one")
+
+
+def test_a_patch_larger_than_the_image_is_no_picture():
+    recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
+    recording.set_images(list(images(1)))
+    recording._images.patches = [Patches("", 64, 64, ("none",) * 17)]  # as a forged file says
+    recording._calls.clear()
+    assert recording[0].shape[1:] == (17, 17)
+    assert recording[0].key_picture is None

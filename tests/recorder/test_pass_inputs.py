@@ -1,0 +1,378 @@
+"""What a pass was told of its texts: padding, tokens, and how many texts a batch of heads is."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.recorder.axes.pass_inputs import Inputs
+from heedful.recorder.module_stack import Frame
+
+B, H, N, D = 2, 3, 7, 4
+IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
+KEEP = {
+    "right": torch.tensor([[True] * N, [True] * 4 + [False] * 3]),
+    "left": torch.tensor([[False] * 2 + [True] * 5, [True] * N]),
+}
+
+
+def split(x):
+    """Queries, keys and values of H heads, (B, H, N, D), that are not alike."""
+    heads = x.unflatten(-1, (H, D)).transpose(-3, -2)
+    return heads.sin(), heads.cos(), heads
+
+
+def expected(x, allowed):
+    """The maps (…, N, N) of that attention, by their definition."""
+    query, key, _ = split(x)
+    scores = torch.einsum("...nd,...md->...nm", query, key) / D**0.5
+    raised = scores.double().exp() * allowed
+    return (raised / raised.sum(-1, keepdim=True)).float()
+
+
+class Words(nn.Module):
+    """Ids and a mask, of which the heads stand each in an axis, or all texts' in one.
+
+    It is no model that the recorder knows, so that its ids are never taken for those of the keys.
+    """
+
+    def __init__(self, flat=False, heeds=True):
+        super().__init__()
+        self.embed = nn.Embedding(20, H * D)
+        self.flat, self.heeds = flat, heeds
+
+    def forward(self, ids, attention_mask=None):
+        return self.attend(self.embed(ids), attention_mask)
+
+    def attend(self, x, attention_mask):
+        parts, mask = split(x), None
+        if attention_mask is not None and self.heeds:
+            is_table = attention_mask.shape == (N, N)
+            mask = attention_mask if is_table else attention_mask[:, None, None]
+        if self.flat:
+            parts = [part.flatten(0, 1) for part in parts]
+            mask = None if mask is None else mask.expand(len(x), H, N, N).flatten(0, 1)
+        return scaled_dot_product_attention(*parts, attn_mask=mask)
+
+
+def same(recording, maps, keep, layout="usual"):
+    """Each sequence is its map without padding."""
+    assert len(recording.sequences) == len(maps)
+    for [call], map_, real in zip(recording.sequences, maps, keep, strict=True):
+        assert call.check.passed
+        assert call.ids is None
+        assert (call.proof, call.layout) == ("proved", layout)
+        whole = map_[..., real, :][..., real]
+        torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+
+
+TABLES = {
+    "causal": torch.ones(N, N).tril().bool(),
+    "documents": torch.block_diag(torch.ones(3, 3), torch.ones(N - 3, N - 3)).bool(),
+    "random": (torch.rand(N, N) < 0.5) | torch.eye(N).bool(),
+}
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("texts", [B, N])  # as many as tokens: then it has a padding's shape
+def test_a_table_of_queries_and_keys_is_no_padding(texts, table, added):
+    ids, allowed = IDS[:1].expand(texts, N).clone(), TABLES[table]
+    given = torch.zeros(N, N).masked_fill(~allowed, -math.inf) if added else allowed
+    with heedful.record(model := Words()) as recording:
+        model(ids, attention_mask=given)
+    same(recording, expected(model.embed(ids), allowed), torch.ones(texts, N, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("side", KEEP)
+def test_padding_that_is_added_to_scores(side):
+    keep = KEEP[side]
+    with heedful.record(model := Words()) as recording:
+        model(IDS, torch.zeros(B, N).masked_fill(~keep, -math.inf))
+    same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("flat", [False, True])
+def test_padding_that_the_attention_does_not_heed_is_not_cut_away(flat, side):
+    with heedful.record(model := Words(flat, heeds=False)) as recording:
+        model(IDS, KEEP[side])
+    same(recording, expected(model.embed(IDS), torch.ones(N, N)), torch.ones_like(KEEP[side]))
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_padding_by_position_and_by_name_and_heads_of_all_texts_in_one_axis(named, flat, side):
+    keep = KEEP[side]
+    with heedful.record(model := Words(flat)) as recording:
+        model(IDS, attention_mask=keep) if named else model(IDS, keep)
+    same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
+
+
+class Vectors(Words):
+    """The same of vectors: positions first where `first`, and one text where there is one axis."""
+
+    def __init__(self, first=False):
+        super().__init__()
+        self.first = first
+
+    def forward(self, x):
+        if not self.first:
+            return scaled_dot_product_attention(*split(x))
+        # (N, texts · heads, width) turned round, as torch's own attention does it
+        parts = (part.flatten(0, 1) for part in split(x.transpose(0, 1)))
+        return scaled_dot_product_attention(*parts)
+
+
+def test_positions_that_come_first():
+    x = torch.randn(N, B, H * D)
+    with heedful.record(model := Vectors(first=True)) as recording:
+        model(x)
+    everything = torch.ones(B, N, dtype=torch.bool)
+    same(recording, expected(x.transpose(0, 1), torch.ones(N, N)), everything)
+
+
+@pytest.mark.parametrize("length", [2, H, N])
+def test_one_text_without_an_axis_for_it(length):
+    x = torch.randn(length, H * D)
+    with heedful.record(model := Vectors()) as recording:
+        model(x)
+    same(recording, [expected(x, torch.ones(()))], torch.ones(1, length).bool())
+
+
+def test_one_text_of_ids_without_an_axis_for_it():
+    with heedful.record(model := Words()) as recording:
+        model(IDS[0])
+    same(recording, [expected(model.embed(IDS[0]), torch.ones(()))], [KEEP["right"][0]])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_multi_head_attention_to_itself_with_keys_of_its_own(options, batch_first, need_weights):
+    layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, **options).eval()
+    x = torch.randn(B, N, 12)
+    x, padding = x if batch_first else x.transpose(0, 1), ~KEEP["left"]
+    _, maps = layer(x, x, x, key_padding_mask=padding, average_attn_weights=False)
+    with heedful.record(layer) as recording:
+        layer(x, x, x, key_padding_mask=padding, need_weights=need_weights)
+    for b, [call] in enumerate(recording.sequences):
+        real = ~padding[b]
+        own = torch.ones(maps.shape[-1] - N, dtype=torch.bool)  # stand after the text's
+        whole = maps[b][:, real][..., torch.cat([real, own])]
+        torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+        assert call.check.passed
+
+
+class Translates(nn.Module):
+    """An encoder and a decoder that attend each to its own text."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.encoder, self.decoder = Words(), Words()
+        self.names = names
+
+    def forward(self, **texts):
+        read, written = self.names
+        return self.encoder(texts[read]), self.decoder(texts[written])
+
+
+@pytest.mark.parametrize("names", [("src", "tgt"), ("input_ids", "decoder_input_ids")])
+def test_names_and_sizes_alone_prove_no_ids(names):
+    with heedful.record(model := Translates(names)) as recording:
+        model(languages=IDS * 0, **dict(zip(names, (IDS, IDS.flip(0)), strict=True)))
+    for b, sequence in enumerate(recording.sequences):
+        for call, part, ids in zip(sequence, model.children(), (IDS, IDS.flip(0)), strict=True):
+            assert call.ids is None
+            map_ = expected(part.embed(ids[b]), torch.ones(()))
+            torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
+class TwoWays(nn.Module):
+    """Two layers by hand with as many scores, of which the first alone heeds the padding."""
+
+    def __init__(self, heeding):
+        super().__init__()
+        self.embed, self.heeding = nn.Embedding(20, H * D), heeding
+
+    def forward(self, ids, attention_mask):
+        query, key, value = split(self.embed(ids))
+        found = []
+        for heeds in self.heeding:
+            scores = query @ key.mT / D**0.5
+            if heeds:
+                scores = scores.masked_fill(~attention_mask[:, None, None], -math.inf)
+            found.append(scores.softmax(-1) @ value)
+        return found
+
+
+@pytest.mark.parametrize("heeding", [(True, False), (False, True), (False, True, False)])
+@pytest.mark.parametrize("side", KEEP)
+def test_what_one_layer_hides_another_may_show(side, heeding):
+    keep = KEEP[side]
+    with heedful.record(model := TwoWays(heeding)) as recording:
+        model(IDS, keep)
+    x = model.embed(IDS)
+    for b, sequence in enumerate(recording.sequences):
+        for call, heeds in zip(sequence, heeding, strict=True):
+            real = keep[b] if heeds else torch.ones(N, dtype=torch.bool)
+            whole = expected(x[b], real)[:, real][..., real]
+            torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+            assert (call.ids, call.proof) == (None, "proved")
+
+
+class PositionsFirst(nn.Module):
+    """Ids (T, B), and heads of all texts in one axis, as fairseq has them; or batch first."""
+
+    def __init__(self, first=True, by_hand=False):
+        super().__init__()
+        self.embed, self.first, self.by_hand = nn.Embedding(20, H * D), first, by_hand
+
+    def forward(self, tokens):
+        x = self.embed(tokens.mT if self.first else tokens)
+        query, key, value = (part.flatten(0, 1) for part in split(x))
+        if self.by_hand:
+            return torch.bmm((query @ key.mT / D**0.5).softmax(-1), value)
+        return scaled_dot_product_attention(query, key, value)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("texts", [2, 3, 5])
+def test_texts_whose_positions_come_first(texts, by_hand):
+    ids = torch.randint(3, 20, (texts, N))
+    with heedful.record(model := PositionsFirst(by_hand=by_hand)) as recording:
+        model(ids.mT)
+    assert recording[0].layout == "guessed"
+    recording.verify(model, ids.mT)
+    maps = expected(model.embed(ids), torch.ones(()))
+    same(recording, maps, torch.ones(texts, N, dtype=torch.bool), "verified")
+
+
+class TorchsOwn(nn.Module):
+    """A layer of torch as it is by default, positions first; or four of one text, in codes."""
+
+    def __init__(self, codes=False):
+        super().__init__()
+        self.embed, self.codes = nn.Embedding(20, 12), codes
+        self.layer = nn.TransformerEncoderLayer(12, 3, 16, dropout=0.0)
+
+    def forward(self, tokens):
+        return self.layer(self.states(tokens))
+
+    def states(self, tokens):
+        x = self.embed(tokens)
+        return x.sum(1, keepdim=True).repeat(1, 4, 1) * torch.ones(4, 1) if self.codes else x
+
+
+@pytest.mark.parametrize(("codes", "texts"), [(False, 3), (True, 4)])
+def test_torchs_own_layer_has_as_many_heads_and_texts_as_it_says(codes, texts):
+    ids = torch.randint(3, 20, (N, 2 if codes else texts))  # or each position is of two codes
+    with heedful.record(model := TorchsOwn(codes)) as recording:
+        model(ids)
+    x = model.states(ids)
+    _, maps = model.layer.self_attn(x, x, x, average_attn_weights=False)
+    assert len(recording.sequences) == texts
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert call.ids is None
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_as_many_texts_as_tokens_are_batch_first(by_hand):
+    ids = torch.randint(3, 20, (N, N))
+    with heedful.record(model := PositionsFirst(False, by_hand)) as recording:
+        model(ids)
+    same(recording, expected(model.embed(ids), torch.ones(())), torch.ones_like(ids).bool())
+
+
+class LastAlone(nn.Module):
+    """The last tokens, with the keys of those before; heads of all texts in one axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, H * D)
+
+    def forward(self, tokens, before):
+        x = self.embed(torch.cat([before, tokens], dim=1))
+        query, key, value = (part.flatten(0, 1) for part in split(x))
+        return scaled_dot_product_attention(query[:, -tokens.shape[1] :], key, value)
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_as_many_texts_as_keys_of_a_cache_are_batch_first(last):
+    ids = torch.randint(3, 20, (N, N))
+    with heedful.record(model := LastAlone()) as recording:
+        model(ids[:, -last:], ids[:, :-last])
+    maps = expected(model.embed(ids), torch.ones(()))[:, :, -last:]
+    assert len(recording.sequences) == N
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
+class TwoViews(Words):
+    """Each text twice, one after the other, as an image has its windows."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(H * D, H * D)
+
+    def forward(self, ids, attention_mask):
+        return self.attend(self.views(ids), attention_mask.repeat_interleave(2, 0))
+
+    def views(self, ids):
+        x = self.embed(ids)
+        return self.project(torch.stack([x, x.flip(-1)], dim=1).flatten(0, 1))
+
+
+@pytest.mark.parametrize("side", KEEP)
+def test_parts_of_a_text_have_its_padding(side):
+    keep = KEEP[side]
+    with heedful.record(model := TwoViews()) as recording:
+        model(IDS, keep)
+    maps = expected(model.views(IDS), keep.repeat_interleave(2, 0)[:, None, None])
+    for b, [call] in enumerate(recording.sequences):
+        assert (call.proof, call.layout, len(call.parts)) == ("proved", "usual", 2)
+        for part, map_ in zip(call.parts, maps[2 * b :], strict=False):
+            whole = map_[:, keep[b]][..., keep[b]]
+            torch.testing.assert_close(part.weights(), whole, atol=2e-6, rtol=0)
+
+
+def test_without_ids_a_text_goes_wherever_it_fits():
+    with heedful.record(model := Vectors()) as recording:
+        model(torch.randn(B, N, H * D))
+    recording.tokens = [list("abcdefg"), list("hijklmn")]
+    first, second = recording.sequences
+    assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), list("hijklmn"))
+
+
+class Placed(nn.Module):
+    """Vectors, and positions for all texts, or of time, height and width, as of Qwen2-VL."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = nn.Embedding(20, H * D)
+
+    def forward(self, position_ids, x):
+        x = x + self.place(position_ids[:1] if position_ids.ndim == 2 else position_ids.sum(0))
+        query, key, value = split(x)
+        return (query @ key.mT).softmax(-1) @ value
+
+
+@pytest.mark.parametrize("length", [3, 6])
+@pytest.mark.parametrize(("texts", "of_each"), [(1, True), (2, False), (2, True)])
+def test_positions_do_not_tell_how_many_texts_there_are(texts, of_each, length):
+    shape = (3, texts, length) if of_each else (1, length)
+    model, x = Placed(), torch.randn(texts, length, H * D)
+    with heedful.record(model) as recording:
+        model(torch.randint(5, shape), x)
+    assert len(recording.sequences) == texts
+    assert (recording[0].proof, recording[0].layout) == ("proved", "usual")
+
+
+def test_a_step_of_one_text_with_positions_of_three_kinds_is_of_one_text():
+    given = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
+    assert Inputs(Frame("", nn.Module(), (), given)).texts() == (1, None)

@@ -1,0 +1,254 @@
+"""A softmax and products by hand: the map that is shown is the model's, however it is written."""
+
+import pytest
+import torch
+from looked import (
+    WIDTH,
+    B,
+    D,
+    Given,
+    H,
+    Heads,
+    M,
+    N,
+    looked_at,
+    near,
+    of_heads,
+    shows,
+    weighed,
+)  # fmt: skip
+from torch import nn
+from torch.nn import functional as F
+
+import heedful
+from heedful.recorder.doors.tape import NO_MAP, UNMET
+
+
+def over_its_sum(raised):
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def attends(query, key):
+    return (query @ key.mT).softmax(-1) @ key
+
+
+def tokens(texts=B, sizes=(N, M)):
+    return [torch.randn(texts, size, WIDTH) for size in sizes]
+
+
+SPELLED = {
+    "function": lambda scores: F.softmax(scores, dim=-1),
+    "a logarithm, raised": lambda scores: F.log_softmax(scores, -1).exp(),
+    "in place": lambda scores: torch.exp_(scores.log_softmax(dim=-1)),
+    "raised, and its sum": lambda scores: over_its_sum((scores - scores.amax(-1, True)).exp()),
+    "less its logarithm": lambda scores: (scores - scores.logsumexp(-1, keepdim=True)).exp(),
+    "divided in place": lambda scores: (raised := scores.exp()).div_(raised.sum(-1, True)),
+    "hidden": lambda scores: over_its_sum(scores.exp() * (scores.abs() > 0)),
+    "of another type": lambda scores: scores.softmax(-1, dtype=torch.float64).to(scores.dtype),
+    "with factors of one": lambda scores: scores.softmax(-1) * torch.ones(H, 1, 1),
+}
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("way", SPELLED)
+def test_a_softmax_by_any_words(way, flat):
+    def attend(query, key):
+        if flat:
+            query, key = query.flatten(0, 1), key.flatten(0, 1)
+            weights = SPELLED[way]((query @ key.mT / 2).unflatten(0, (-1, H)))
+            return torch.bmm(weights.flatten(0, 1), key)
+        return SPELLED[way](query @ key.mT / 2) @ key
+
+    of_heads(attend, N, M, maps=lambda query, key: weighed(query / 2, key))
+
+
+OTHER_AXES = {
+    "by its number": lambda x, y: torch.softmax(y @ x.mT, 2).transpose(2, 3) @ y,
+    "values on the left": lambda x, y: (y.mT @ (y @ x.mT).softmax(dim=-2)).mT,
+    "an einsum": lambda x, y: torch.einsum("bhji,bhjd->bhid", (y @ x.mT).softmax(-2), y),
+    "keys first": lambda x, y: torch.einsum(
+        "jbhi,bhjd->bhid", torch.einsum("bhid,bhjd->jbhi", x, y).softmax(0), y
+    ),
+}
+
+
+@pytest.mark.parametrize("keys", [N, M])
+@pytest.mark.parametrize("way", OTHER_AXES)
+def test_a_softmax_over_another_axis(way, keys):
+    of_heads(OTHER_AXES[way], N, keys)
+
+
+def test_a_softmax_over_the_axis_that_is_not_summed_is_no_map():
+    def attend(query, key):
+        return (query.mT @ (query @ key.mT).softmax(-1)).mT
+
+    looked_at(Heads(attend), *tokens(), missed={"Heads": NO_MAP})
+
+
+PRODUCTS = {
+    "on the right": lambda weights, value: (value.mT @ weights.mT).mT,
+    "keywords, turned round": lambda weights, value: torch.matmul(other=weights.mT, input=value.mT),
+    "flat, keywords": lambda weights, value: torch.bmm(
+        mat2=value.flatten(0, 1), input=weights.flatten(0, 1)
+    ),
+    "added to nothing": lambda weights, value: torch.baddbmm(
+        torch.zeros(()), weights.flatten(0, 1), value.flatten(0, 1)
+    ),
+    "a list, on the right": lambda weights, value: torch.einsum(
+        "bhkd,bhqk->bqhd", [value, weights]
+    ),
+    "values through a gate": lambda weights, value: weights @ (value * value.softmax(-1)),
+}
+
+
+@pytest.mark.parametrize("way", PRODUCTS)
+def test_weights_on_either_side_of_a_product(way):
+    of_heads(lambda query, key: PRODUCTS[way]((query @ key.mT).softmax(-1), key), N, M)
+
+
+def test_weights_that_meet_values_in_no_product_are_missed():
+    def attend(query, key):
+        return ((query @ key.mT).softmax(-1)[..., None] * key.unsqueeze(-3)).sum(-2)
+
+    looked_at(Heads(attend), *tokens(), missed={"Heads": UNMET})
+
+
+KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:, None])
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_both_sides_of_the_same_scores(is_masked):
+    """As in BiDAF, which hides padding by numbers far below all scores."""
+
+    def bidaf(x, y):
+        scores = x @ y.mT
+        of_x, of_y = (
+            scores * keep + (1 - keep) * -1e30 if is_masked else scores for keep in KEEP[::-1]
+        )
+        of_x, of_y = of_x.softmax(dim=2), of_y.softmax(dim=1)
+        return of_x @ y, of_x @ (of_y.mT @ x)
+
+    x, y = torch.randn(B, N, D), torch.randn(B, M, D)
+    of_x, of_y = weighed(x, y), weighed(y, x)
+    if is_masked:
+        of_x = over_its_sum(of_x * KEEP[1])
+    shows(looked_at(Given(bidaf), x, y), of_x[:, None], of_y[:, None])
+
+
+def test_both_sides_with_heads_and_a_batch_of_another_size():
+    def both(x, y):
+        scores = x @ y.mT
+        of_x, of_y = scores.softmax(-1), scores.softmax(-2)
+        moved = of_x @ y, torch.einsum("bhij,bhid->bhjd", of_y, x)
+        return moved, F.scaled_dot_product_attention(x[:1], x[:1], x[:1])
+
+    given = tokens()
+    recording = looked_at(model := Heads(both), *given)
+    x, y = model.heads(*given)
+    assert [call.shape for call in recording] == [(H, N, M), (H, M, N), (H, N, N)]
+    assert [len(sequence) for sequence in recording.sequences] == [3, 2]
+    for b, sequence in enumerate(recording.sequences):
+        for call, maps in zip(sequence, [weighed(x, y), weighed(y, x)], strict=False):
+            near(call.weights(), maps[b])
+
+
+def test_one_softmax_of_several_values_is_one_call():
+    def attend(query, key):
+        weights = (query @ key.mT).softmax(-1)
+        return weights @ key, torch.einsum("bhij,bhjd->bhid", weights, key.exp())
+
+    of_heads(attend, N, M)
+
+
+@pytest.mark.parametrize("low", [-1e9, -torch.inf])
+@pytest.mark.parametrize("other", ["same", "rolled", "second"])
+def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, other):
+    """As ESPnet and SEW-D do, so that rows of padding, which see nothing, weigh nothing.
+
+    With another mask for one of both, what is left of such a row is uniform over half of the keys.
+    """
+    hidden = torch.rand(B, 1, N, M, generator=torch.Generator().manual_seed(1)) < 0.4
+    hidden[..., 0] = False
+    if low > -torch.inf:
+        hidden[1, :, 3] = True
+    emptied = hidden if other == "same" else hidden.roll(1, -1)
+    met = []
+
+    def attend(query, key):
+        scores = (query @ key.mT / 2).masked_fill(hidden, low)
+        scores = scores.masked_fill(emptied, low) if other == "second" else scores
+        met.append(scores.softmax(-1).masked_fill_(emptied, 0.0))
+        return met[0] @ key
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(*tokens())
+    emptied.fill_(True)  # what the model does with its mask later changes nothing
+    shows(recording, met[0].nan_to_num(0.0), proof=None if met[0].isnan().any() else "proved")
+
+
+@pytest.mark.parametrize("keeps", [lambda w: w, lambda w: w.double()], ids=["own", "cast"])
+@pytest.mark.parametrize(
+    "drop",
+    [
+        nn.Dropout(0.4),
+        lambda weights: torch.dropout(weights, 0.4, True),
+        # draws of its own, of as many numbers as there are weights
+        lambda weights: F.dropout(weights, 0.4) + 0 * torch.rand_like(weights),
+        lambda weights: torch.rand_like(F.dropout(weights, 0.4)) * 0 + weights,
+    ],
+)
+def test_what_is_shown_in_training_is_from_before_dropout(drop, keeps):
+    def attend(query, key):
+        return drop(keeps((query @ key.mT).softmax(-1))).to(key.dtype) @ key
+
+    given = tokens()
+    recording = looked_at(model := Heads(attend), *given)
+    shows(recording, weighed(*model.heads(*given)))
+    if recording[0].proof != "proved":
+        assert (recording[0].proof, "dropped at random" in recording[0].why) == ("unproved", True)
+
+
+def test_values_and_chosen_heads_are_kept(tmp_path):
+    query, key = (model := Heads(attends)).heads(*(given := tokens()))
+    recording = looked_at(model, *given, heads=[2, 0], budget=0, values=True)
+    maps = weighed(query, key)[:, [2, 0]]
+    for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        shows(each, maps)
+        for [call], weights, rows in zip(each.sequences, maps, key[:, [2, 0]], strict=True):
+            near(call.value_norm(), weights * rows.norm(dim=-1)[:, None])
+
+
+@pytest.mark.parametrize("pads", [slice(4, M), slice(0, 1)])
+def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads):
+    """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding.
+
+    At the left, a query that is padding sees no key but itself, so that all later ones are equal.
+    """
+    before, keep = torch.ones(M, M).tril(), torch.ones(2, 1, 1, M)
+    keep[1, ..., pads] = 0.0
+
+    def scores(query, key):
+        return (query @ key.mT) * before - 1e4 * (1 - before) + (1 - keep) * -1e9
+
+    model = Heads(lambda query, key: scores(query, key).softmax(-1) @ key)
+    [x] = tokens(2, (M,))
+    query, key = model.heads(x)
+    shows(looked_at(model, x), scores(query, key).softmax(-1), proof="proved")
+
+
+OTHERWISE = {  # scores that `AttentionInputs` has no words for: their map is kept
+    "added before a cap": lambda x, y: 3 * ((x @ y.mT + 0.5) / 3).tanh(),
+    "a column added before a cap": lambda x, y: ((x @ y.mT) + x[..., :1]).tanh(),
+    "activated": lambda x, y: (x @ y.mT).relu(),
+    "complex": lambda x, y: (torch.fft.fft(x) @ torch.fft.fft(y).conj().mT).real / D,
+    "whole numbers": lambda x, y: ((4 * x).int() @ (4 * y).int().mT).float() / 16,
+}
+
+
+@pytest.mark.parametrize("way", OTHERWISE)
+def test_scores_of_another_form_are_shown_by_their_weights(way):
+    model = Heads(lambda x, y: OTHERWISE[way](x, y).softmax(-1) @ y)
+    recording = looked_at(model, *(given := tokens()))
+    expected = OTHERWISE[way](*model.heads(*given)).softmax(-1)
+    shows(recording, expected, proof=None if way == "complex" else "proved",
+          door=recording[0].door)  # fmt: skip

@@ -1,0 +1,159 @@
+"""Services that draw a run get each of its numbers, and can do training no harm.
+
+Their packages are played by modules that write down how they are called.
+"""
+
+import json
+import sys
+
+import pytest
+from small_runs import started
+
+from heedful.errors import ArgumentError
+from heedful.train import Ended, Step, open_training, prepare_run, read_metrics, read_plan
+from heedful.train.events import Noticed
+from heedful.train.loggers import services_of
+from heedful.train.run import events
+from heedful.train.run_directory import owning
+
+PLAYED = """
+import json, os
+def call(name, /, **given):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(json.dumps([name, given], default=str) + "\\n")
+class Settings:
+    def __init__(self, *, console, silent): pass
+def init(*, project, name, config, resume, **more):
+    print("a line that nobody asked for")
+    call("init", project=project, name=name, resume=resume, config=config, **more)
+    if "dir" in more:  # as wandb has it
+        os.makedirs(folder := os.path.join(more["dir"], "wandb"), exist_ok=True)
+        if not os.path.lexists(link := f"{folder}/latest-run"):
+            os.symlink("run-1", link)
+    return Run()
+class Run:
+    url, dir = "https://run", "nowhere"
+    def log(self, data, step=None): call("log", step=step, numbers=data)
+    def finish(self): call("finish")
+"""
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """The services' packages are ours; a function gives what was asked of them, once."""
+    folder, path = tmp_path / "packages", tmp_path / "calls.jsonl"
+    folder.mkdir()
+    for name in ("wandb", "trackio"):
+        (folder / f"{name}.py").write_text(PLAYED)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    path.touch()
+    monkeypatch.setenv("CALLS", str(path))
+    monkeypatch.syspath_prepend(folder)
+
+    def new():
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("")
+        return lines
+
+    yield new
+    for name in ("wandb", "trackio"):
+        sys.modules.pop(name, None)
+
+
+def run(plan, prepared, stop_at=None):
+    """The events of a training that goes on, or is stopped after a step."""
+    training = open_training(plan, prepared)
+    training.restore()
+    told = []
+    with owning(plan.directory):
+        for event in events(plan, training):
+            told.append(event)
+            if isinstance(event, Step) and event.step == stop_at:
+                training.stop()
+    return told
+
+
+@pytest.mark.parametrize("service", ["wandb", "trackio"])
+def test_a_run_that_goes_on_is_the_same_curve(service, tmp_path, calls, capsys):
+    plan = started(tmp_path, steps=8, evaluate_every=4, log=service)
+    run(plan, prepare_run(plan), stop_at=5)
+    first = calls()
+    run(read_plan(plan.directory), prepare_run(plan))
+    again = calls()
+    assert capsys.readouterr().out == ""
+    (_, begun), (_, resumed) = first[0], again[0]
+    assert [begun.get(key) for key in ("name", "id")] == [
+        resumed.get(key) for key in ("name", "id")
+    ]
+    assert begun["project"] == "heedful"
+    assert begun["resume"] == "allow"
+    assert begun["config"]["train"]["steps"] == 8
+    assert first[-1][0] == again[-1][0] == "finish"
+    logged = [given for name, given in first + again if name == "log"]
+    lines = read_metrics(plan.directory / "metrics.jsonl")
+    assert [given["step"] for given in logged] == [line["step"] for line in lines]
+    assert logged[0] == {"step": 0, "numbers": {"validation/loss": lines[0]["validation_loss"]}}
+    assert logged[1]["numbers"] == {
+        "train/loss": lines[1]["loss"],
+        "train/mean_loss": lines[1]["mean_loss"],
+        "train/learning_rate": lines[1]["rate"],
+    }
+
+
+def test_one_service_fails_and_another_does_not_and_training_is_as_without_them(tmp_path, calls):
+    failing = PLAYED.replace('call("log"', "raise OSError(28, 'No space left') #")
+    (tmp_path / "packages" / "wandb.py").write_text(failing)
+    plans = []
+    for name, log in (("plain", None), ("logged", "trackio, wandb")):
+        (tmp_path / name).mkdir()
+        plans.append(started(tmp_path / name, steps=8, evaluate_every=4, log=log))
+    _, told = (run(plan, prepare_run(plan)) for plan in plans)
+    words = [event.words for event in told if isinstance(event, Noticed)]
+    assert [line.split(":")[0] for line in words] == ["trackio", "wandb", "wandb"]
+    assert "No space left" in words[2]
+    assert isinstance(told[-1], Ended)
+    plain, logged = (read_metrics(plan.directory / "metrics.jsonl") for plan in plans)
+    assert plain == logged
+    numbers = [given["numbers"] for name, given in calls() if name == "log"]
+    losses = [line["loss"] for line in logged if "loss" in line]
+    assert [each["train/loss"] for each in numbers if "train/loss" in each] == losses
+
+
+def test_an_error_in_training_finishes_what_was_logged(tmp_path, calls):
+    plan = started(tmp_path, log="trackio")
+    running = events(plan, open_training(plan, prepare_run(plan)))
+    assert any(isinstance(event, Step) for event in running)
+    running.close()
+    assert calls()[-1][0] == "finish"
+
+
+def test_a_service_that_is_missing_is_refused_with_what_installs_it(tmp_path, calls, monkeypatch):
+    assert services_of("trackio, wandb") == ["trackio", "wandb"]
+    assert services_of(None) == services_of("") == []
+    for unknown in ("trackio,tensorbord", " , "):
+        with pytest.raises(ArgumentError, match=r"expected .*tensorboard"):
+            services_of(unknown)
+    (tmp_path / "packages" / "wandb.py").unlink()
+    (tmp_path / "packages" / "wandb").mkdir()  # as wandb leaves one wherever it ran
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages")])
+    sys.path_importer_cache.clear()
+    with pytest.raises(ArgumentError, match=r'wandb; pip install "heedful\[wandb\]"$'):
+        started(tmp_path, log="wandb")
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_reads_each_step_once_also_after_a_kill(tmp_path):
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    plan = started(tmp_path, steps=9, evaluate_every=3, save_every=5, log="tensorboard")
+    for event in events(plan, open_training(plan, prepare_run(plan))):
+        if isinstance(event, Step) and event.step == 8:
+            break  # of these steps 5 are saved
+    run(read_plan(plan.directory), prepare_run(plan))
+    read = reading.EventAccumulator(str(plan.directory / "logs" / "tensorboard"))
+    read.Reload()
+    lines = read_metrics(plan.directory / "metrics.jsonl")
+    for tag, name in (("train/loss", "loss"), ("validation/loss", "validation_loss")):
+        expected = [line for line in lines if name in line]
+        assert [event.step for event in read.Scalars(tag)] == [line["step"] for line in expected]
+        values = [event.value for event in read.Scalars(tag)]
+        assert values == pytest.approx([line[name] for line in expected])

@@ -1,0 +1,160 @@
+"""The estimate of memory, beside what real small runs keep."""
+
+import dataclasses
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heedful.errors import ArgumentError
+from heedful.models import (
+    GPT,
+    Bert,
+    BertConfig,
+    GPTConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+    loss,
+    parameters_of,
+)
+from heedful.train import PRESETS, TrainSettings, new_plan
+from heedful.train.memory_estimate import check_memory, in_words, memory, parameters
+from heedful.train.optimizers import make_optimizer, set_rates
+
+BATCH, CONTEXT = 3, 37
+SHAPE = {"vocabulary": 211, "context_length": CONTEXT, "width": 60, "layers": 3, "heads": 6}
+
+
+class Kept:
+    """The bytes that autograd keeps for the gradient, weights aside."""
+
+    def __init__(self, model, run):
+        weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        kept = {}
+
+        def keep(tensor):
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)  # held: no place is reused
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            result = run()
+        result.backward()
+        self.bytes = sum(size for place, (size, _) in kept.items() if place not in weights)
+
+
+class Largest(TorchDispatchMode):
+    """The most bytes that are alive at once, of the tensors that are made meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.most = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in self.alive:
+                    self.alive[storage.data_ptr()] = storage.nbytes()
+                    weakref.finalize(storage, self.alive.pop, storage.data_ptr(), None)
+        self.most = max(self.most, sum(self.alive.values()))
+        return result
+
+
+def gpt(**changes):
+    config = GPTConfig(**SHAPE, **changes)
+    model, ids = GPT(config), torch.randint(0, 211, (BATCH, CONTEXT))
+    return config, model, lambda: loss(model(ids).logits, ids, 0.0)
+
+
+def bert():
+    config = BertConfig(**SHAPE, pooler=False)
+    model, ids = Bert(config), torch.randint(0, 211, (BATCH, CONTEXT))
+    asked = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % 7 == 0  # a seventh, about 15 %
+    return config, model, lambda: loss(model.head(model.hidden_states(ids)[-1][asked]), ids[asked])
+
+
+def pairs():
+    config = Seq2SeqConfig(**SHAPE)
+    model, ids = Seq2Seq(config), torch.randint(0, 211, (BATCH, CONTEXT))
+    keep = torch.ones(BATCH, CONTEXT, dtype=torch.bool)
+    return (
+        config,
+        model,
+        lambda: loss(model(ids, ids, source_keep=keep, target_keep=keep).logits, ids, 0.0),
+    )
+
+
+CASES = {
+    "quick": gpt,
+    "gates": lambda: gpt(activation="swiglu"),
+    "grouped": lambda: gpt(kv_heads=2, tied=False),
+    "gpt2": lambda: gpt(
+        norm="layer", qk_norm=False, bias=True, positions="learned", activation="gelu_tanh"
+    ),
+    "dropout": lambda: gpt(dropout=0.1),
+    "bert": bert,
+    "pairs": pairs,
+}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_estimate_is_near_what_a_run_takes(case, optimizer):
+    config, model, run = CASES[case]()
+    settings = TrainSettings(batch=BATCH, optimizer=optimizer)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    assert parameters(config) == pytest.approx(numbers, rel=0.03)
+    model.train()
+    of_batch = Kept(model, run).bytes + BATCH * CONTEXT * 211 * 4  # and the logits' gradient
+    stepping = make_optimizer(model, settings)
+    set_rates(stepping, 0, settings)
+    with Largest() as made:
+        stepping.step()
+    weights = sum(2 * parameter.nbytes for parameter in parameters_of(model).values())
+    assert memory(config, settings) == pytest.approx(of_batch + weights + made.most, rel=0.35)
+    of_states = memory(config, settings) - memory(config, dataclasses.replace(settings, batch=1))
+    assert of_states * BATCH / (BATCH - 1) == pytest.approx(of_batch, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "remedy"),
+    [
+        ("model", {"width": 10**9}, "--width"),
+        ("text", {"vocabulary": 10**12}, "--vocabulary"),
+        ("train", {"batch": 10**12}, "--batch"),
+        ("train", {"seed": 10**30}, "Seed"),
+    ],
+)
+def test_what_fits_no_machine_is_refused_before_any_work(section, changes, remedy, tmp_path):
+    with pytest.raises(ArgumentError, match=remedy):
+        new_plan(tmp_path / "run", (), PRESETS["quick"].changed({section: changes}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_machine_is_asked_for_all_of_it_and_not_more(monkeypatch):
+    config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50_257)
+    settings = TrainSettings(batch=12)
+    needed = memory(config, settings)
+    for has in (needed, None):
+        monkeypatch.setattr(
+            "heedful.train.memory_estimate.machine_memory", lambda device, has=has: has
+        )
+        check_memory(config, settings, "cpu")
+    monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: needed - 1)
+    with pytest.raises(ArgumentError, match=f"about {in_words(needed)} of memory"):
+        check_memory(config, settings, "cpu")
+
+
+def test_one_process_of_several_takes_less():
+    config = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
+    of_states = 16 * parameters(config)
+
+    def of(batch, processes, **changes):
+        return memory(config, TrainSettings(batch=batch, **changes), processes) - of_states
+
+    assert of(16, 4) == of(4, 1)
+    assert of(5, 4) == of(8, 4)  # one of them has two sequences
+    assert of(16, 4, shard=True) == pytest.approx(of(4, 1) - 0.75 * of_states)

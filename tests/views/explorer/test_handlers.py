@@ -1,0 +1,373 @@
+"""What a page may ask: each number is the library's, or says that it is not; what is wrong is refused."""  # noqa: E501
+
+import math
+
+import every_kind
+import numpy as np
+import pytest
+import torch
+from process_defaults import default_elsewhere, default_type
+
+from heedful.errors import ArgumentError, RunError
+from heedful.recording.certificate import Check
+from heedful.recording.row_sums import RowSums
+from heedful.views.explorer import handlers as of_answers
+from heedful.views.explorer import overview as of_overview
+from heedful.views.explorer import region_jobs as of_region
+from heedful.views.explorer import region_jobs as of_shares
+from heedful.views.explorer import tiles
+from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.file_contents import Contents
+from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.wire import unpacked
+
+KINDS = ["causal", "windowed", "grouped", "padded", "cross", "generated", "sinks", "with values"]
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    return {kind: every_kind.MADE[kind]() for kind in KINDS} | {"long": every_kind.long(600)}
+
+
+def asking(recording, **options):
+    """A function that asks about one recording, and its answers."""
+    answers = Answers(Texts({"one": recording}, **options))
+
+    def ask(question, call="0.0.0", **words):
+        given = {name: str(word) for name, word in words.items()}
+        return unpacked(answers.ask(question, {"call": call, **given}))
+
+    ask.answers = answers
+    return ask
+
+
+def last_of(recording, kind):
+    """The last call, and where it stands; of a generation that of the whole."""
+    calls = recording.stitched() if kind == "generated" else list(recording)
+    return calls[-1], f"0.0.{len(calls) - 1}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_columns_and_parts_are_the_weights(recordings, kind):
+    ask, (call, where) = asking(recordings[kind]), last_of(recordings[kind], kind)
+    H, N, M = call.shape
+    weights = call.weights()
+    for heads in ([0], [H - 1], list(range(H))):
+        mean = weights[heads].mean(0)
+        asked = ",".join(map(str, heads))
+        head, found = ask("row", where, heads=asked, at=N - 1)
+        assert head["word"] == "exact"
+        np.testing.assert_allclose(found["weights"], mean[N - 1], atol=2e-6)
+        own = torch.stack([call.weights(call.heads[i], [N - 1])[0] for i in heads])
+        np.testing.assert_array_equal(found["weights"], own.mean(0))
+        head, found = ask("column", where, heads=asked, at=1)
+        assert head["word"] == "exact"
+        np.testing.assert_allclose(found["weights"], mean[:, 1], atol=2e-6)
+    region = {"queries": f"1-{N}", "keys": f"0-{M - 1}"}
+    head, found = ask("part", where, head=H - 1, **region)
+    np.testing.assert_array_equal(found["weights"], call.weights(H - 1, slice(1, N), slice(M - 1)))
+    mask, shape = call.causes.mask, call.shape
+    seen = torch.ones(shape).bool() if mask is None else mask.crop(shape).expand(shape)
+    np.testing.assert_array_equal(found["seen"], seen[H - 1, 1:N, : M - 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cell_is_the_weight_with_its_rivals(recordings, kind):
+    ask, (call, where) = asking(recordings[kind]), last_of(recordings[kind], kind)
+    H, N, M = call.shape
+    for query, key in ((N - 1, 0), (1, M - 1), (0, 0)):
+        head, found = ask("cell", where, head=H - 1, query=query, key=key)
+        row = call.weights(H - 1, [query])[0]
+        assert head["weight"] == pytest.approx(float(row[key]), abs=1e-7)
+        assert head["rank"] == 1 + int((row > row[key]).sum()) or head["hidden"]
+        best = row.sort(descending=True).values[: len(found["weights"])]
+        np.testing.assert_allclose(found["weights"], best, atol=1e-6)
+        np.testing.assert_allclose(row[found["rivals"].tolist()], best, atol=1e-7)
+        assert head["seen"] == int((call.one_weight(H - 1, query, key).scores > -math.inf).sum())
+    assert (head["proof"], head["layout"]) == (call.proof, call.layout)
+    assert (head["value"] is not None) == (kind == "with values")
+    if kind == "with values":
+        moved = float(call.value_norm(H - 1, [query], [key])[0, 0])
+        assert head["value"] * head["weight"] == pytest.approx(moved, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_are_those_of_the_recording(recordings, kind):
+    if kind == "generated":
+        pytest.skip("its list of heads is of its passes")
+    ask, heads = asking(recordings[kind]), recordings[kind].heads()
+    for call in range(len(list(recordings[kind]))):
+        head, found = ask("scores", f"0.0.{call}")
+        expected = [one for one in heads if one.call == call]
+        assert (head["word"], head["kinds"]) == ("exact", [one.kind for one in expected])
+        for name in expected[0].scores:
+            for prefix, of in (("", "scores"), ("chance ", "chance"), ("queries ", "queries")):
+                numbers = [getattr(one, of)[name] for one in expected]
+                told = [math.nan if number is None else number for number in numbers]
+                np.testing.assert_array_equal(found[prefix + name], np.float32(told))
+
+
+def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch):
+    [call], heads = recordings["long"], recordings["long"].heads()
+    monkeypatch.setattr(of_overview, "FEW", 0)
+    monkeypatch.setattr(of_overview, "BAND", 600 * 5)
+    ask = asking(recordings["long"])
+    head, found = ask("scores")
+    assert (head["word"], head["done"], head["kinds"]) == ("sampled", 0, ["", ""])
+    assert np.isnan(found["sink"]).all()
+    head, maps = ask("small")
+    exact = call.heatmap(32, reduce="max").numpy()
+    assert (head["word"], maps["maps"].shape) == ("sampled", exact.shape)
+    assert (maps["maps"] <= exact + 4e-6).all()
+    work = ask.answers.background.work
+    left = iter([True] * 17)
+    work(lambda: next(left, False))  # eight runs of each of two heads
+    head, found = ask("scores")
+    assert head["word"] == "sampled"
+    assert head["kinds"] != ["", ""]
+    np.testing.assert_allclose(found["broad"], [one.broad for one in heads], atol=0.1)
+    assert 0 < found["queries broad"][0] <= 8 * 16
+    while work():
+        pass
+    head, found = ask("scores")
+    assert (head["word"], head["kinds"]) == ("exact", [one.kind for one in heads])
+    for name, number in heads[1].scores.items():
+        assert found[name][1] == pytest.approx(number, abs=1e-6, nan_ok=True) or number is None
+    head, maps = ask("small")
+    assert head["word"] == "exact"
+    np.testing.assert_allclose(maps["maps"], exact, atol=1e-5)
+
+
+def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
+    monkeypatch.setattr(tiles, "CELLS", 100)
+    monkeypatch.setattr(tiles, "SIDE", 16)
+    [call] = recordings["long"]
+    ask = asking(recordings["long"])
+    head, found = ask("tile", place="1,5,0,0", reduce="max")
+    assert (head["word"], head["done"]) == ("sampled", 0)
+    while ask.answers.background.work():
+        pass
+    head, exact = ask("tile", place="1,5,0,0", reduce="max")
+    assert head["word"] == "exact"
+    assert (np.isnan(found["tile"]) >= np.isnan(exact["tile"])).all()
+    whole = call.weights(1)[:512, :512].unflatten(1, (-1, 32)).unflatten(0, (-1, 32))
+    expected = torch.where(torch.ones(16, 16).tril() > 0, whole.amax((1, 3)), torch.nan)
+    np.testing.assert_allclose(exact["tile"], expected, atol=4e-6)
+
+
+@pytest.mark.parametrize("question", ["column", "tile"])
+def test_where_rows_are_not_known_they_are_computed_meanwhile(recordings, monkeypatch, question):
+    monkeypatch.setattr(of_answers, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(of_region, "BAND", 600 * 40)
+    call, ask = recordings["long"][0], asking(recordings["long"])
+    weights = call.weights(1)
+    shown = ask.answers.texts.call(0, 0, 0)
+    shown.sums = RowSums(torch.full((2, 600), torch.nan), torch.arange(600))
+    words = {"column": {"heads": 1, "at": 7}, "tile": {"place": "1,0,1,1"}}[question]
+    head, found = ask(question, **words)
+    assert (head["word"], head["done"]) == ("sampled", 0)
+    if question == "column":
+        known = ~np.isnan(found["weights"])
+        assert 0 < known.sum() < 600
+        np.testing.assert_allclose(found["weights"][known], weights[known, 7], atol=1e-6)
+    while ask.answers.background.work():
+        pass
+    head, found = ask(question, **words)
+    assert head == {"word": "exact"}
+    if question == "column":
+        np.testing.assert_allclose(found["weights"], weights[:, 7], atol=2e-6)
+
+
+def test_the_strongest_cells_are_those_of_the_region(recordings, monkeypatch):
+    ask, [call] = asking(recordings["long"]), recordings["long"]
+    region = {"head": 0, "queries": "100-500", "keys": "50-300", "count": 9}
+    part = call.weights(0)[100:500, 50:300]
+    best = part.flatten().sort(descending=True).values[:9]
+
+    def compare(found):
+        np.testing.assert_allclose([cell[0] for cell in found], best, atol=2e-6)
+        for weight, query, key in found:
+            assert weight == pytest.approx(float(part[query - 100, key - 50]), abs=2e-6)
+
+    head, _ = ask("strongest", **region)
+    assert head["word"] == "exact"
+    compare(head["cells"])
+    monkeypatch.setattr(of_region, "SAMPLED", 6000)
+    monkeypatch.setattr(of_region, "BAND", 5000)
+    ask = asking(recordings["long"])
+    head, _ = ask("strongest", **region)
+    assert (head["word"], head["done"]) == ("sampled", 0)
+    assert head["cells"][0][0] <= best[0] + 1e-6
+    while ask.answers.background.work():
+        pass
+    head, _ = ask("strongest", **region)
+    assert head["word"] == "exact"
+    compare(head["cells"])
+    head, _ = ask("strongest", head=0, queries="0-2", keys="0-600", count=9)
+    assert [cell[1:] for cell in head["cells"]].count([0, 0]) == 1
+    assert len(head["cells"]) == 3  # those that a causal mask lets be seen
+
+
+def test_tokens_are_cut_and_found_whatever_their_case():
+    ask = asking(every_kind.strange())
+    long = every_kind.STRANGE.index("long" * 2500)
+    head, _ = ask("tokens", axis="keys", start=0, stop=99)
+    assert head["tokens"][0] == every_kind.EVIL
+    assert head["tokens"][long] == ("long" * 2500)[:200]
+    assert head["cut"] == {str(long): 10_000}
+    head, found = ask("find", axis="keys", text="LONG")
+    assert (head["count"], found["places"].tolist()) == (1, [long])
+    assert ask("find", axis="queries", text="nowhere")[0]["count"] == 0
+    words = every_kind.long(5)
+    words.tokens = [["fit", " it", "city", "It", "no"]]
+    _, found = asking(words)("find", axis="keys", text="it")
+    assert found["places"].tolist() == [1, 3, 0, 2]  # whole tokens before parts of others
+    assert asking(every_kind.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"] is None
+
+
+def test_a_refuted_call_says_so_and_harms_no_other(recordings):
+    ask = asking(every_kind.of_gpt())
+    call = ask.answers.texts.call(0, 0, 1)
+    call.check = Check(9.0, 1.0, 4, where="head 0")
+    assert call.proof == "refuted"
+    for question, words in {
+        "tile": {"place": "0,0,0,0"},
+        "row": {"heads": 0, "at": 0},
+        "column": {"heads": 0, "at": 0},
+        "cell": {"head": 0, "query": 0, "key": 0},
+        "part": {"head": 0, "queries": "0-2", "keys": "0-2"},
+        "strongest": {"head": 0, "queries": "0-2", "keys": "0-2", "count": 1},
+        "small": {},
+        "segments": {"keys": "0-2"},
+    }.items():
+        with pytest.raises(RunError, match="not recorded truthfully"):
+            ask(question, "0.0.1", **words)
+    head, found = ask("scores", "0.0.1")
+    assert head["kinds"] == ["-"] * 3
+    assert np.isnan(found["sink"]).all()
+    assert ask("row", heads=0, at=0)[0]["word"] == "exact"
+
+
+def expected(call, keys, queries):
+    """What the library's table says, (H, A, B) and (H, A)."""
+    found = call.segments(keys, queries=queries)
+    from_ = list(dict.fromkeys(row.from_ for row in found))
+    to = [name for name in dict.fromkeys(row.to for row in found) if name != "learned sink"]
+    of = {(row.head, row.from_, row.to): row for row in found}
+    parts = [[[of[head, a, b] for b in to] for a in from_] for head in call.heads]
+
+    def numbers(name):
+        as_rows = [[[getattr(row, name) for row in line] for line in one] for one in parts]
+        return np.array(as_rows, dtype=float)
+
+    return {"share": numbers("share"), "chance": numbers("chance"),
+            "queries": numbers("queries")[..., 0]}  # fmt: skip
+
+
+@pytest.mark.parametrize("in_steps", [False, True], ids=["at once", "in steps"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch):
+    if in_steps:
+        monkeypatch.setattr(of_shares, "FEW", 0)
+        monkeypatch.setattr(of_shares, "BAND", 20)
+    ask = asking(recordings[kind])
+    calls = ask.answers.texts._text(0, 0, None).calls
+    call, where = calls[-1], f"0.0.{len(calls) - 1}"
+    _, N, M = call.shape
+    keys = {"first": slice(0, 2), "odd": [2, M - 1], "middle": [1, 3]}
+    words = {"keys": f"0-2;2-3,{M - 1}-{M};1-2,3-4"}
+    queries = None
+    if call.crosses:
+        queries, words["queries"] = {"late": slice(1, N)}, f"1-{N}"
+    about, found = ask("segments", where, **words)
+    if in_steps:
+        assert about["word"] != "exact"
+        assert not found
+        assert about["done"] == 0
+        while ask.answers.background.work(iter([True, False]).__next__):
+            about, found = ask("segments", where, **words)
+            assert about["word"] == "exact" or 0 < about["done"] < 1
+    assert about["word"] == "exact"
+    assert about["sinks"] == (kind == "sinks")
+    true = expected(call, keys, queries)
+    for name, numbers in true.items():
+        np.testing.assert_allclose(found[name], numbers, atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(found["keys"][:3], [2, 2, 2])
+
+
+def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):
+    about = asking(recordings["cross"], segments={"a": [0, 1, 3]}).answers.texts.about()
+    [text] = about[0]["texts"]
+    assert text["crosses"]
+    assert text["marks"] == {"source": [{"name": "a", "runs": [[0, 2], [3, 4]]}], "target": []}
+    reads = {call["kind"]: call["reads"] for call in text["calls"]}
+    assert reads["cross"] == ["target", "source"]
+    assert reads["causal"] == ["target", "target"]
+    with pytest.raises(ArgumentError, match="token"):
+        Texts({"one": recordings["causal"]}, segments={"a": [9999]})
+
+
+CELL = {"head": "0", "query": "1", "key": "0"}
+REGION = {"head": "0", "queries": "0-5", "keys": "0-5"}
+WRONG = [
+    ("row", {}),
+    ("row", {"heads": "3", "at": "0"}),
+    ("row", {"heads": "0,0", "at": "0"}),
+    ("row", {"heads": "0", "at": "-1"}),
+    ("column", {"heads": "0", "at": "١"}),
+    ("column", {"heads": "0", "at": "1" * 5000}),
+    ("cell", {**CELL, "key": "99"}),
+    ("cell", {**CELL, "head": "0,1"}),
+    ("part", {**REGION, "queries": "5-2"}),
+    ("part", {**REGION, "keys": "0--5"}),
+    ("strongest", {**REGION, "count": "0"}),
+    ("tile", {"place": "0,0,0,9"}),
+    ("tile", {"place": "9,0,0,0"}),
+    ("tile", {"place": "0,0,0,0", "reduce": "median"}),
+    ("tokens", {"axis": "keys", "start": "99", "stop": "100"}),
+    ("image", {"axis": "keys"}),
+    ("find", {"axis": "keys", "text": "x" * 1000}),
+    ("segments", {"keys": "0-4;5"}),
+    ("segments", {"keys": ";".join(["0-4"] * 61)}),
+    ("small", {"call": "0.0.9"}),
+    ("scores", {"call": "a.b.c"}),
+]
+
+
+@pytest.mark.parametrize(("question", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_does_not_fit_is_refused_in_a_line(recordings, question, words):
+    answers = Answers(Texts({"one": recordings["causal"]}))
+    with pytest.raises(ArgumentError) as error:
+        answers.ask(question, {"call": "0.0.0", **words})
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+BY_DEFAULT = ("biased", "capped", "cross", "padded", "sinks")
+ASKED = {
+    "small": {},
+    "scores": {},
+    "row": {"heads": "0", "at": "2"},
+    "column": {"heads": "0", "at": "1"},
+    "cell": {"head": "0", "query": "2", "key": "1"},
+}
+
+
+def told(recording):
+    """All of a file, and some answers of a server."""
+    texts = Texts({"a": recording})
+    answers = Answers(texts)
+    asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in ASKED.items()]
+    contents = Contents(texts, 40_000, 16, lambda share: None)
+    inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
+    return [contents.deflated({}), *inputs, *asked]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
+@pytest.mark.parametrize("of", BY_DEFAULT)
+def test_another_default_changes_nothing(of, kind):
+    recording = every_kind.MADE[of]()
+    expected = told(recording)
+    with default_elsewhere() if kind is None else default_type(kind):
+        found = told(recording)
+    assert found == expected

@@ -1,0 +1,129 @@
+"""Losses and how heads form: the lines are the numbers, what is best is named and marked."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from heedful.errors import ArgumentError
+from heedful.views.training_curve import (
+    Forming,
+    Losses,
+    forming_picture,
+    forming_table,
+    loss_curve,
+    running_mean,
+    sparkline,
+)
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_both_losses_are_drawn_and_the_lowest_validation_loss_is_marked():
+    figure = loss_curve([1, 2, 3], [4.0, 3.5, 3.25], [1, 2, 3], [4.5, 3.75, 4.0], title="run")
+    FigureCanvasAgg(figure).draw()
+    train, validation, best = figure.axes[0].lines
+    np.testing.assert_array_equal(train.get_xydata(), [[1, 4], [2, 3.5], [3, 3.25]])
+    np.testing.assert_array_equal(validation.get_xydata(), [[1, 4.5], [2, 3.75], [3, 4]])
+    np.testing.assert_array_equal(best.get_xydata(), [[2, 3.75]])
+    assert texts(figure.axes[0]) == ["training 3.250", "validation 4.000,\nbest 3.750 at step 2"]
+    assert figure.axes[0].get_xlabel() == "step"
+    assert "nats per token" in figure.axes[0].get_ylabel()
+
+
+def test_many_losses_get_a_running_mean_that_the_label_follows():
+    losses = 3 + np.where(np.arange(400) % 2, 0.5, -0.5)
+    figure = loss_curve(range(400), losses, [], [])
+    raw, trend, _ = figure.axes[0].lines
+    np.testing.assert_array_equal(raw.get_ydata(), losses)
+    assert np.ptp(trend.get_ydata()[20:]) < 0.5 * np.ptp(losses)
+    legend, last = texts(figure.axes[0])
+    assert legend == "training: pale, each step; dark, mean of the latest tenth, at most 50"
+    assert last == f"training {trend.get_ydata()[-1]:.3f}"
+    assert trend.get_ydata()[-1] == pytest.approx(losses[-40:].mean())
+
+
+@given(st.lists(st.floats(-5, 5) | st.just(np.nan), max_size=30), st.integers(1, 25))
+def test_the_running_mean_is_that_of_the_latest_tenth_and_at_most_50(values, times):
+    values = values * times
+    for i, mean in enumerate(running_mean(np.array(values))):
+        latest = values[: i + 1][-min(50, math.ceil((i + 1) / 10)) :]
+        finite = [value for value in latest if not np.isnan(value)]
+        np.testing.assert_allclose(mean, np.mean(finite) if finite else np.nan, atol=1e-12)
+
+
+@pytest.mark.parametrize("losses", [[np.nan, np.nan], [np.inf, 3.0], [3.0, -np.inf]])
+def test_losses_that_are_no_numbers_leave_gaps(losses):
+    figure = loss_curve([1, 2], losses, [1, 2], losses)
+    FigureCanvasAgg(figure).draw()
+    assert np.isnan(figure.axes[0].lines[0].get_ydata()).sum() == np.sum(~np.isfinite(losses))
+
+
+WRONG = [
+    (loss_curve, ([], [], [], []), "no losses"),
+    (loss_curve, ([1, 2], [3.0], [], []), "2 training steps and 1"),
+    (loss_curve, ([1], [3.0], [1, 2], [3.0]), "2 validation steps and 1"),
+    (Forming, ([], {}), "no step"),
+]
+
+
+@pytest.mark.parametrize(("made", "arguments", "says"), WRONG)
+def test_what_does_not_fit_is_refused(made, arguments, says):
+    with pytest.raises(ArgumentError, match=says):
+        made(*arguments)
+
+
+STEPS = [0, 1, 2, 4, 8, 16, 32]
+RISING = [0.05, 0.05, 0.06, 0.1, 0.5, 0.8, 0.9]
+LOSSES = Losses([1, 2, 32], [5.0, 4.5, 2.0], [0, 32], [5.1, 2.2])
+
+
+def forming(**changes):
+    """Two layers of two heads; head 1.0 is an induction head, 0.1 looks at the token before."""
+    scores = {name: np.full((7, 2, 2), 0.1) for name in ("induction", "previous", "sink")}
+    scores |= {name: np.ones((7, 2, 2)) for name in ("entropy", "largest_logit")}
+    scores["induction"][:, 1, 0] = RISING
+    scores["previous"][:, 0, 1] = np.linspace(0.1, 0.7, 7)
+    return Forming(STEPS, {**{name: of.tolist() for name, of in scores.items()}, **changes})
+
+
+def test_the_best_heads_are_named_in_every_panel_and_the_rise_is_marked():
+    found = forming()
+    assert [(best.score, best.name) for best in found.best] == [
+        ("induction", "1.0"),
+        ("previous", "0.1"),
+    ]  # no head of a sink: 0.1 is none
+    assert found.rise == (4, 16)
+    losses, *panels = forming_picture(found, LOSSES).axes
+    assert texts(losses)[:2] == ["training 2.000", "validation 2.200, the best"]
+    assert "4 to 16" in texts(losses)[2]
+    assert len(panels) == 5
+    assert texts(panels[0]) == ["0.1", "head 1.0  0.90"]
+    assert texts(panels[1]) == ["1.0", "head 0.1  0.70"]
+    drawn = [line.get_ydata().tolist() for line in panels[0].lines]
+    assert len(drawn) == 4 + 2  # every head, and the named ones again in colour
+    assert drawn.count(RISING) == 2
+    assert panels[-1].get_xscale() == "symlog"
+
+
+def test_evenly_spaced_steps_have_a_plain_axis_and_what_is_not_known_no_panel():
+    scores = {"induction": [[[None, None]]] * 4, "previous": [[[0.1, 0.2]]] * 4}
+    found = Forming([0, 10, 20, 21], scores)
+    assert found.rise is None
+    assert found.highest("induction") is None
+    _, *panels = forming_picture(found, Losses([1], [3.0], [], [])).axes
+    assert [ax.get_ylabel() for ax in panels] == ["previous token"]
+    assert panels[-1].get_xscale() == "linear"
+
+
+def test_in_a_terminal_each_share_has_a_line_with_its_highest_head():
+    columns = [list(column.cells) for column in forming_table(forming()).columns]
+    assert [str(cell) for cell in columns[1]] == ["head 1.0", "head 0.1", "head 0.0"]
+    assert [str(cell) for cell in columns[2]] == ["0.05 → 0.90", "0.10 → 0.70", "0.10 → 0.10"]
+    assert sparkline([0.0, float("nan"), 0.99]) == "▁ █"
+    assert len(sparkline(np.linspace(0, 1, 99))) == 24
