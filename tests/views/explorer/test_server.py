@@ -280,7 +280,7 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
 
 SERVE = """
 import sys, time
-from heedful.views.explorer import answers, server
+from heedful.views.explorer import handlers, server
 from heedful.views.explorer.jobs import Job
 from heedful.views.explorer.catalogue import Texts
 
@@ -294,7 +294,7 @@ def about(of):
     of.background.show(Long())
     return b""
 
-answers.Answers.about = about
+handlers.Answers.about = about
 server.serve(Texts({}), lambda address: print(address, flush=True))
 """
 
