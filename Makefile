@@ -62,7 +62,7 @@ bench: $(ALL)
 	$(if $(TEXT),$(BIN)/python benchmarks/zero_to_hero.py $(TEXT))
 
 docs: $(ALL)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/properdocs build --strict
 
 lessons: $(ALL)
 	$(BIN)/python tests/lessons.py $(LESSONS)

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from placed import add_device, exactly, on
+from placed import add_device, make_deterministic, on
 from returned_maps import MEAN, WITHOUT_SINK, References, maps_of, usable
 from tiny_inputs import inputs
 from tiny_models import build
@@ -136,7 +136,7 @@ def apart(names: list[str], workers: int, device: str):
 
 def _send(pipe: Any, name: str, device: str) -> None:
     torch.set_num_threads(1)
-    exactly(device)
+    make_deterministic(device)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(60)
     pipe.send(tried(name, device))

@@ -1,12 +1,11 @@
-"""A BERT's forward pass beside transformers with sdpa: the same weights, the same texts, in turns.
+"""Forward pass of BERT in heedful and in transformers with sdpa, on equal weights and texts.
 
     python benchmarks/bert.py
 
-The shape is BERT base's, at 512 tokens. "encoder" is the bare model with its pooler, "masked
-words" the one with the masked-word head, which gives a logit for each of 30,522 words at each
-place; "padded" has texts of unequal length. Before anything is timed, the outputs are compared.
-Ratios are transformers' time over ours, the median of the rounds' own; above 1 ours is faster.
-The bar: at least as fast, at batch 1.
+The shape is BERT base's, at 512 tokens. "encoder" is the bare model with its pooler. "masked words"
+has the masked-word head, which computes 30,522 logits per token. "padded" has texts of unequal
+length. The outputs are compared before the timing. The ratio is the time of transformers divided by
+heedful's: above 1, heedful is faster. The target is a ratio of at least 1 at batch 1.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from heedful.models import Bert, load_model
 
-BAR = 1.0
+TARGET = 1.0
 KINDS: dict[str, Any] = {
     "encoder": transformers.BertModel,
     "masked words": transformers.BertForMaskedLM,
@@ -35,7 +34,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     print(f"{machine()}; transformers {transformers.__version__} with sdpa")
-    print(f"{'':14}{'batch':>6}{'':>9}{'ours s':>9}{'theirs s':>10}{'ratio':>8}{'differ':>10}")
+    print(f"{'':14}{'batch':>6}{'':>9}{'heedful':>9}{'transf.':>10}{'ratio':>8}{'max diff':>10}")
     for name, kind in KINDS.items():
         theirs, ours = models(kind, arguments.layers)
         for batch in arguments.batches:
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def models(kind: Any, layers: int) -> tuple[Any, Bert]:
-    """Both from one checkpoint: where in memory weights lie is worth some per cent by itself."""
+    """Load both models from one checkpoint; the memory layout of weights affects the speed."""
     config = transformers.BertConfig(num_hidden_layers=layers)
     with tempfile.TemporaryDirectory() as folder:
         kind(config).save_pretrained(folder)
@@ -57,14 +56,14 @@ def models(kind: Any, layers: int) -> tuple[Any, Bert]:
 def row(
     name: str, ours: Bert, theirs: Any, batch: int, padded: bool, arguments: argparse.Namespace
 ) -> None:
-    """One line of the table."""
-    mine, his = ways(ours, theirs, batch, padded, arguments.tokens)
-    difference = float((mine() - his()).abs().max())
+    """Print one line of the table."""
+    run_ours, run_theirs = ways(ours, theirs, batch, padded, arguments.tokens)
+    difference = float((run_ours() - run_theirs()).abs().max())
     if difference > 1e-4:
         raise SystemExit(f"{name}: the outputs differ by {difference}")
-    turns = Turns({"ours": mine, "theirs": his}, arguments.rounds)
+    turns = Turns({"ours": run_ours, "theirs": run_theirs}, arguments.rounds)
     ratio = turns.ratio("theirs", to="ours")
-    verdict = f"  at least {BAR}: {'yes' if ratio >= BAR else 'NO'}" if batch == 1 else ""
+    verdict = f"  at least {TARGET}: {'yes' if ratio >= TARGET else 'NO'}" if batch == 1 else ""
     kind = "padded" if padded else "whole"
     print(f"{name:14}{batch:6}{kind:>9}{turns.median('ours'):9.3f}", end="")
     print(f"{turns.median('theirs'):10.3f}{ratio:8.2f}{difference:10.0e}{verdict}", flush=True)
@@ -73,7 +72,7 @@ def row(
 def ways(
     ours: Bert, theirs: Any, batch: int, padded: bool, tokens: int
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """Both models on the same texts; each gives its output at the real tokens."""
+    """Return functions that run each model on the same texts and return the real tokens' output."""
     ids = torch.randint(1, ours.config.vocabulary, (batch, tokens))
     keep = mask = None
     if padded:
@@ -82,16 +81,16 @@ def ways(
     real = slice(None) if keep is None else keep
 
     @torch.inference_mode()
-    def mine() -> Tensor:
+    def run_ours() -> Tensor:
         output = ours(ids, keep=keep)
         return (output.hidden_states[-1] if output.logits is None else output.logits)[real]
 
     @torch.inference_mode()
-    def his() -> Tensor:
+    def run_theirs() -> Tensor:
         output = theirs(ids, attention_mask=mask)
         return (output.last_hidden_state if ours.head is None else output.logits)[real]
 
-    return mine, his
+    return run_ours, run_theirs
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,12 +1,12 @@
-"""From how many steps on `--compile` pays: its first step, and what each later one saves.
+"""Number of training steps from which `--compile` saves time.
 
     python benchmarks/compile.py
     python benchmarks/compile.py --nanogpt ../nanoGPT --optimizer adamw
 
 The shape is that of benchmarks/train.py: 65 characters, 12 × 64 tokens a step, width 128, 4 blocks.
-The first step is taken in processes of their own, with torch's cache of compiled code empty (cold)
-and filled by the one before (warm). Then plain, compiled and nanoGPT's own steps are taken in
-turns, in one process.
+The first compiled step runs in a new process, once with an empty cache of compiled code (cold) and
+once with the cache of the previous run (warm). Then plain, compiled and nanoGPT's steps alternate
+in one process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     options = _arguments()
     if options.first:
         began = time.perf_counter()
-        stepping(options.first, Path(options.folder), is_compiled=True)()
+        training_step(options.first, Path(options.folder), is_compiled=True)()
         print(time.perf_counter() - began)
         return
     print(machine(), flush=True)
@@ -44,25 +44,25 @@ def main() -> None:
 
 
 def first_step(optimizer: str, folder: Path) -> float:
-    """Seconds of a first compiled step in a process of its own."""
-    done = subprocess.run(
+    """Return the seconds of the first compiled step in a new process."""
+    result = subprocess.run(
         [sys.executable, __file__, "--first", optimizer, "--folder", str(folder)],
         env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(done.stdout)
+    return float(result.stdout)
 
 
 def report(
     optimizer: str, cold: float, warm: float, folder: Path, options: argparse.Namespace
 ) -> None:
-    """The table of one optimizer."""
+    """Print the table of one optimizer."""
     ways = {
-        "float32": stepping(optimizer, folder, is_compiled=False, precision="float32"),
-        "plain": stepping(optimizer, folder, is_compiled=False),
-        "compiled": stepping(optimizer, folder, is_compiled=True),
+        "float32": training_step(optimizer, folder, is_compiled=False, precision="float32"),
+        "plain": training_step(optimizer, folder, is_compiled=False),
+        "compiled": training_step(optimizer, folder, is_compiled=True),
     }
     if options.nanogpt:
         ways["nanoGPT"] = nanogpt(options.nanogpt)
@@ -75,16 +75,16 @@ def report(
     saved = turns.median("plain") - turns.median("compiled")
     if saved > 0:
         print(
-            f"  pays from {cold / saved:,.0f} steps on cold, {warm / saved:,.0f} warm", flush=True
+            f"  pays off after {cold / saved:,.0f} steps cold, {warm / saved:,.0f} warm", flush=True
         )
     else:
-        print("  never pays", flush=True)
+        print("  never pays off", flush=True)
 
 
-def stepping(optimizer: str, folder: Path, is_compiled: bool, precision: str = "auto") -> Step:
-    """A function that takes a step of heedful's training, with a model of its own.
+def training_step(optimizer: str, folder: Path, is_compiled: bool, precision: str = "auto") -> Step:
+    """Return a function that performs a training step of a new model of heedful.
 
-    precision: auto is bfloat16 where the machine multiplies it faster.
+    With the precision "auto", products are in bfloat16 if the machine computes them faster.
     """
     quick = PRESETS["quick"]
     settings = dataclasses.replace(
@@ -102,7 +102,7 @@ def stepping(optimizer: str, folder: Path, is_compiled: bool, precision: str = "
 
 
 def nanogpt(checkout: Path) -> Step:
-    """A function that takes a step of nanoGPT's training, as its train.py does on a CPU."""
+    """Return a function that performs a training step as nanoGPT's train.py does on a CPU."""
     shape = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": CONTEXT, "bias": False}
     step, _ = nanogpt_step(
         checkout, {"vocab_size": VOCABULARY, **shape}, BATCH, torch.device("cpu")
@@ -112,7 +112,7 @@ def nanogpt(checkout: Path) -> Step:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT, to time beside")
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to compare with")
     parser.add_argument("--optimizer", nargs="*", default=["adamw", "muon"])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--first", help=argparse.SUPPRESS)

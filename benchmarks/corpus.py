@@ -1,13 +1,13 @@
-"""A long text to tokens: megabytes a second, and how much anonymous memory it takes.
+"""Speed and memory of tokenizing a long text.
 
     python benchmarks/corpus.py --megabytes 200
 
-Each row is measured in a process of its own. "heedful" streams the whole text to a token file and
-draws batches of 12 × 256 from it. "at once" is the plain way, on a smaller share of the same text
-(it would not fit otherwise): read the file, encode the string, keep the ids. The time of `bpe`
-includes training it, for "heedful" on at most 8 MB from all over the text, "at once" on all of it.
-Then the whole of `heedful train`, preset quick with few steps, on the long text and on a short
-one: what the length of a text adds to the memory of a run.
+Each row is measured in a new process. "heedful" streams the text to a token file and draws batches
+of 12 × 256 tokens from it. "at once" reads the file, encodes the string and keeps the ids; it gets
+a shorter text, since it would not fit into memory otherwise. The time of `bpe` includes training
+the tokenizer: "heedful" samples at most 8 MB of the text, "at once" trains on all of it. Memory is
+the peak rise of anonymous memory. The last line compares the memory of `heedful train` (preset
+quick, few steps) on the long and on the short text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from memory import apart, risen
+from memory import in_fresh_process, memory_rise
 
 from heedful.errors import TextError
 from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
 from heedful.train import PRESETS, NextToken, begin, new_plan, open_training
-from heedful.train.batches import Which
+from heedful.train.batches import BatchIndex
 
 STEPS, BATCH, CONTEXT = 200, 12, 256
 LETTERS = "eeettaaooiinnsshhrrdlucmwfgypbvk"
@@ -59,39 +59,38 @@ def main() -> None:
         print(f"{'tokens':>13}{'rise MB':>9}{'rise/text':>11}{'batches/s':>11}{'speed ×':>9}")
         for name in arguments.tokenizers:
             if _available(name):
-                ours, peer = apart(stream, name, text), apart(at_once, name, share)
+                ours = in_fresh_process(stream, name, text)
+                peer = in_fresh_process(at_once, name, share)
                 _show(name, ours, ours.speed / peer.speed)
                 _show(name, peer, 1.0)
-        long, short = (apart(train, "bpe", path).rise for path in (text, share))
-        print(
-            f"prepared and trained: rise {long:.0f} MB on {_size(text)}, {short:.0f} MB on ", end=""
-        )
-        print(f"{_size(share)}; the longer text added {long - short:.0f} MB")
+        long, short = (in_fresh_process(train, "bpe", path).rise for path in (text, share))
+        print(f"heedful train: rise {long:.0f} MB on {_size(text)}, ", end="")
+        print(f"{short:.0f} MB on {_size(share)}; difference {long - short:.0f} MB")
 
 
 def write_text(path: Path, megabytes: float, seed: int = 0) -> None:
-    """Prose, code, tables and some made-up words: the reference in order, and its words mixed."""
-    chance = random.Random(seed)
+    """Write paragraphs of the Python reference, shuffled words of it and some invented words."""
+    rng = random.Random(seed)
     reference = python_reference()
     paragraphs = reference.split("\n\n")
     words = reference.split(" ")
     written = 0
     with open(path, "w", encoding="utf-8") as file:
         while written < megabytes * 1e6:
-            mixed = " ".join(_word(words, chance) for _ in range(chance.randrange(40, 120)))
-            written += file.write(f"{chance.choice(paragraphs)}\n\n{mixed}\n\n")
+            mixed = " ".join(_word(words, rng) for _ in range(rng.randrange(40, 120)))
+            written += file.write(f"{rng.choice(paragraphs)}\n\n{mixed}\n\n")
 
 
-def _word(words: list[str], chance: random.Random) -> str:
-    """Mostly a word of the reference; one of thirty is new, and half of these come from 40,000."""
-    if chance.random() > 1 / 30:
-        return chance.choice(words)
-    maker = random.Random(chance.randrange(40_000)) if chance.random() < 0.5 else chance
+def _word(words: list[str], rng: random.Random) -> str:
+    """Draw a word; 1 of 30 is invented, half of these from a list of 40,000 invented words."""
+    if rng.random() > 1 / 30:
+        return rng.choice(words)
+    maker = random.Random(rng.randrange(40_000)) if rng.random() < 0.5 else rng
     return "".join(maker.choices(LETTERS, k=maker.randrange(3, 10)))
 
 
 def stream(name: str, path: Path) -> Row:
-    with risen() as rise:
+    with memory_rise() as rise:
         start = time.perf_counter()
         out = path.with_name(f"{name}.npy")
         _, tokens = prepare(open_source([path]), TokenizerChoice(name), out)
@@ -99,18 +98,18 @@ def stream(name: str, path: Path) -> Row:
         task = NextToken(tokens.train, tokens.validation, CONTEXT)
         start = time.perf_counter()
         for step in range(STEPS):
-            task.draw(BATCH, Which((0, step)))
+            task.draw(BATCH, BatchIndex((0, step)))
         batches = STEPS / (time.perf_counter() - start)
     return Row("heedful", path.stat().st_size / 1e6, seconds, len(tokens), rise[0], batches)
 
 
 def train(name: str, path: Path) -> Row:
-    """Tokenize and train as the command does; torch is imported before memory is counted."""
+    """Tokenize and train as the command does; the rise excludes importing torch."""
     out = path.with_name(f"run-{path.stem}")
     recipe = PRESETS["quick"].changed(
         {"text": {"tokenizer": name, "validation": 1e-4}, "train": {"steps": STEPS // 10}}
     )
-    with risen() as rise:
+    with memory_rise() as rise:
         start = time.perf_counter()
         plan = new_plan(out, [str(path)], recipe)
         prepared = begin(plan)
@@ -122,7 +121,7 @@ def train(name: str, path: Path) -> Row:
 
 def at_once(name: str, path: Path) -> Row:
     encode = {"characters": _characters_at_once, "bpe": _bpe_at_once}.get(name)
-    with risen() as rise:
+    with memory_rise() as rise:
         start = time.perf_counter()
         ids = encode(path) if encode else _tiktoken_at_once(name, path)
         seconds = time.perf_counter() - start
@@ -156,7 +155,7 @@ def _available(name: str) -> bool:
         if name not in ("bpe", "characters"):
             open_encoding(name)
     except TextError as error:
-        print(f"{name:13}left out: {error}")
+        print(f"{name:13}skipped: {error}")
         return False
     return True
 
@@ -169,8 +168,8 @@ def _show(name: str, row: Row, ratio: float) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=float, default=200, help="of text for heedful")
-    parser.add_argument("--peer-megabytes", type=float, default=10, help="for the plain way")
+    parser.add_argument("--megabytes", type=float, default=200, help="size of heedful's text")
+    parser.add_argument("--peer-megabytes", type=float, default=10, help='size for "at once"')
     parser.add_argument("--tokenizers", nargs="+", default=["characters", "bpe", "cl100k_base"])
     return parser.parse_args()
 

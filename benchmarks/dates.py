@@ -1,9 +1,9 @@
-"""The embedded example of pairs: how right, and how soon.
+"""Accuracy and training time of the built-in translation example, the preset `dates`.
 
     python benchmarks/dates.py
 
-Trains the preset dates, as `heedful train --pairs dates` does, and writes the ISO form of 2,000
-dates of which none was seen in training. An answer counts where the whole string is right.
+Trains as `heedful train --pairs dates` does, then translates 2,000 dates that are not in the
+training pairs to ISO form. An answer is right if the whole string is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from heedful.train import Ended, Validation, begin, new_plan, open_training, pre
 from heedful.translate import Search, translate
 from heedful.views.terminal import duration
 
-BATCH = 250  # sources that are translated together
+BATCH = 250  # sources translated together
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, help="instead of the preset's")
+    parser.add_argument("--steps", type=int, help="training steps (default: the preset's)")
     options = parser.parse_args()
     changes = {"train": {"steps": options.steps}} if options.steps else {}
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +35,7 @@ def main() -> None:
         for beams in (1, 4):
             share, wrong = accuracy(model, tokenizer, Search(beams=beams))
             print(f"{beams} beam{'s' * (beams > 1)}: {100 * share:.2f} % of unseen dates are right")
-        print(f"trained in {duration(took)}, preparing included")
+        print(f"trained in {duration(took)}, preparation included")
     for line in wrong[:5]:
         print(f"  wrong: {line}")
 
@@ -56,12 +56,12 @@ def train_it(directory: Path, changes: dict) -> tuple[Tokenizer, float]:
 
 
 def accuracy(model, tokenizer: Tokenizer, search: Search) -> tuple[float, list[str]]:
-    """The share of unseen dates that are right, and those that are not."""
+    """Return the share of unseen dates that are right, and a line for each wrong answer."""
     pairs, wrong = unseen_date_pairs(), []
     for start in range(0, len(pairs), BATCH):
         part = pairs[start : start + BATCH]
-        found = translate(model, [tokenizer.encode(pair.source) for pair in part], search)
-        for pair, targets in zip(part, found, strict=True):
+        results = translate(model, [tokenizer.encode(pair.source) for pair in part], search)
+        for pair, targets in zip(part, results, strict=True):
             answer = tokenizer.decode(targets[0].ids)
             if answer != pair.target:
                 wrong.append(f"{pair.source} → {answer}, not {pair.target}")

@@ -1,12 +1,12 @@
-"""The explorer's server and page at long contexts, and BertViz's page beside its one file.
+"""Speed of the explorer's server and page at long contexts, and its HTML file next to BertViz's.
 
-    python benchmarks/explorer.py            # some twenty minutes, half of them to record
+    python benchmarks/explorer.py            # about twenty minutes, half of them recording
     python benchmarks/explorer.py --quick    # fewer tokens, one minute
 
-One layer of 12 causal heads of width 64, random queries and keys, recorded from torch's kernel. The
-server is `heedful look`, a process of its own, and is asked through HTTP as a browser asks; nothing
-that it does meanwhile is switched off. The browser is Debian's Chromium with software rendering,
-where it and Playwright are installed. The bars are the project's own, for two cores.
+The recording has one layer of 12 causal heads of width 64 with random queries and keys. The server
+is `heedful look` in a separate process. It gets the requests that a browser sends, while its
+background work continues. Frames are measured in Chromium with software rendering if Chromium and
+Playwright are installed. The targets are the project's own, for two cores.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from torch import Tensor, nn
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.tiles import SIDE
 from heedful.views.explorer.wire import unpacked
 
 HEADS, WIDTH = 12, 64
 DIRECT, FINEST = 4, 5
-LOADED = 2.5  # a load of the machine above which figures are not to be believed
+LOADED = 2.5  # load average above which the figures are not reliable
 
 
 class OneLayer(nn.Module):
-    """Causal attention, as a model would call it."""
+    """A model that calls causal SDPA."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Of tensors (1, H, N, d)."""
+        """Attend; all tensors are (1, H, N, d)."""
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 @torch.no_grad()
 def recorded(tokens: int, path: Path) -> None:
-    """A recording of so many tokens, as a file."""
+    """Write a recording of the given number of tokens."""
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, HEADS, tokens, WIDTH)
     with heedful.record(model := OneLayer()) as recording:
@@ -64,7 +64,7 @@ def recorded(tokens: int, path: Path) -> None:
 
 
 class Served:
-    """`heedful look` on a recording, and what it is asked."""
+    """A running `heedful look` and the requests to it."""
 
     def __init__(self, path: Path) -> None:
         began = time.perf_counter()
@@ -77,27 +77,27 @@ class Served:
         self.address = self.process.stdout.readline().strip()
         self.seconds = time.perf_counter() - began
         self.port = int(self.address.split(":")[2].split("/")[0])
-        word = self.address.partition("word=")[2]
+        token = self.address.partition("word=")[2]
         self.link = http.client.HTTPConnection("127.0.0.1", self.port)
-        self.headers = {"Cookie": f"heedful-{self.port}={word}"}
+        self.headers = {"Cookie": f"heedful-{self.port}={token}"}
 
     def ask(self, question: str, **words: Any) -> tuple[dict, dict]:
-        """The head and the arrays of an answer."""
-        about = urlencode({"call": "0.0.0", **words})
-        self.link.request("GET", f"/ask/{question}?{about}", headers=self.headers)
+        """Send a request; return the header and the arrays of the response."""
+        query = urlencode({"call": "0.0.0", **words})
+        self.link.request("GET", f"/ask/{question}?{query}", headers=self.headers)
         answer = self.link.getresponse()
         data = answer.read()
         assert answer.status == 200, data[:300]
         return unpacked(data)
 
     def timed(self, question: str, **words: Any) -> tuple[float, dict]:
-        """Seconds, and the answer's head."""
+        """Return the seconds of a request, and the header of its response."""
         began = time.perf_counter()
         head, _ = self.ask(question, **words)
         return time.perf_counter() - began, head
 
     def until_exact(self, question: str, most: float, **words: Any) -> tuple[float, dict]:
-        """Ask again until the answer is exact, or so many seconds are over."""
+        """Repeat a request until the response is exact, or for at most `most` seconds."""
         began = time.perf_counter()
         while True:
             _, head = self.timed(question, **words)
@@ -107,12 +107,12 @@ class Served:
             time.sleep(0.2)
 
     def memory(self) -> int:
-        """The most bytes that the process has had in memory."""
+        """Return the server's peak memory in bytes."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
 
     def end(self) -> None:
-        """Ctrl-C."""
+        """Interrupt the server as Ctrl-C does, and wait."""
         self.process.send_signal(2)
         self.process.wait(20)
 
@@ -126,64 +126,69 @@ def served(path: Path) -> Iterator[Served]:
         server.end()
 
 
-def told(what: str, found: float, unit: str, bar: float | None = None) -> None:
-    verdict = "" if bar is None else f"   bar {bar:g}: {'met' if found <= bar else 'MISSED'}"
-    print(f"  {what:58}{found:10.4g} {unit}{verdict}", flush=True)
+def report(label: str, figure: float, unit: str, target: float | None = None) -> None:
+    result = "met" if target is None or figure <= target else "MISSED"
+    verdict = "" if target is None else f"   target at most {target:g}: {result}"
+    print(f"  {label:58}{figure:10.4g} {unit}{verdict}", flush=True)
 
 
-def at95(seconds: list[float]) -> float:
+def milliseconds_p95(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=20)[-1] * 1e3
 
 
 def server_part(path: Path, tokens: int, regions: int, patience: float) -> None:
-    """What a page of one long recording waits for."""
+    """Measure the requests that a page of a long recording waits for."""
     top = (tokens - 1).bit_length() - (SIDE.bit_length() - 1)
     print(f"\n{HEADS} heads, {tokens:,} tokens, a recording of {path.stat().st_size / 1e6:,.0f} MB")
     with served(path) as server:
-        told("command to address", server.seconds, "s")
+        report("start of the command to printed address", server.seconds, "s")
         began = time.perf_counter()
         server.ask("about")
         server.ask("tile", place=f"0,{top},0,0", reduce="max")
-        told("the first picture of a head", time.perf_counter() - began, "s", 1)
+        report("first picture of a head", time.perf_counter() - began, "s", 1)
         server.ask("small")
-        told("with the small pictures of all heads", time.perf_counter() - began, "s", 1)
+        report("with the thumbnails of all heads", time.perf_counter() - began, "s", 1)
         server.ask("scores")
         direct(server, tokens, regions)
         larger(server, tokens, top, regions, patience)
         scores(server, patience)
-        beyond = (server.memory() - path.stat().st_size) / 1e6
-        told("memory at its highest, less the recording", beyond, "MB", 400)
+        extra = (server.memory() - path.stat().st_size) / 1e6
+        report("peak memory without the recording", extra, "MB", 400)
 
 
 def direct(server: Served, tokens: int, regions: int) -> None:
-    """Regions of 4,096 × 4,096 cells, all over the map and on its diagonal."""
+    """Measure regions of 4,096 × 4,096 cells at random places and on the diagonal."""
     side, seconds = SIDE << DIRECT, []
     for number in range(regions):
         row = random.randrange(tokens // side)
         column = row if number % 4 == 0 else random.randrange(row + 1)
         words = {"place": f"{number % HEADS},{DIRECT},{row},{column}"}
-        time.sleep(random.random() / 20)  # so that a question falls anywhere into other work
+        time.sleep(random.random() / 20)  # so that requests arrive at any moment of other work
         took, head = server.timed("tile", **words, reduce=("mean", "max")[number % 2])
         assert head["word"] == "exact", head
         seconds.append(took)
-    told(f"{side:,} × {side:,} cells to the screen, p50 of {regions}", at50(seconds), "ms")
-    told("the same, p95", at95(seconds), "ms", 150)
+    report(
+        f"{side:,} × {side:,} cells to the screen, p50 of {regions}",
+        milliseconds_p50(seconds),
+        "ms",
+    )
+    report("the same, p95", milliseconds_p95(seconds), "ms", 150)
 
 
-def at50(seconds: list[float]) -> float:
+def milliseconds_p50(seconds: list[float]) -> float:
     return statistics.median(seconds) * 1e3
 
 
 def larger(server: Served, tokens: int, top: int, regions: int, patience: float) -> None:
-    """The whole map: sampled at once, exact when computed; then its larger regions."""
+    """Measure the whole map, first sampled, then exact, and the regions of its pyramid."""
     whole = {"place": f"1,{top},0,0", "reduce": "max"}
     took, head = server.timed("tile", **whole)
-    told("the whole map, sampled", took * 1e3, "ms")
+    report("the whole map, sampled", took * 1e3, "ms")
     took, head = server.until_exact("tile", patience, **whole)
     if head["word"] != "exact":
-        print(f"  the pyramid has {head['done']:.0%} after {took:.0f} s")
+        print(f"  {head['done']:.0%} of the pyramid is computed after {took:.0f} s")
         return
-    told("the whole map, exact: its pyramid stands after", took, "s")
+    report("the whole map, exact: its pyramid is complete after", took, "s")
     seconds = []
     for _ in range(regions):
         level = random.randint(FINEST, top)
@@ -192,28 +197,28 @@ def larger(server: Served, tokens: int, top: int, regions: int, patience: float)
         took, head = server.timed("tile", place=place, reduce="max")
         assert head["word"] == "exact", head
         seconds.append(took)
-    told(f"larger regions from it, p50 of {regions}", at50(seconds), "ms")
-    told("the same, p95", at95(seconds), "ms", 50)
+    report(f"larger regions from the pyramid, p50 of {regions}", milliseconds_p50(seconds), "ms")
+    report("the same, p95", milliseconds_p95(seconds), "ms", 50)
 
 
 def scores(server: Served, patience: float) -> None:
-    """The scores of all heads: of some queries, then of all."""
+    """Measure the head scores, first of sampled queries, then of all."""
     began = time.perf_counter()
     while time.perf_counter() - began < patience:
         head, _ = server.ask("scores")
         if "" not in head["kinds"]:
             break
         time.sleep(0.2)
-    told("scores of all heads, sampled, after", time.perf_counter() - began, "s")
+    report("scores of all heads, sampled, after", time.perf_counter() - began, "s")
     took, head = server.until_exact("scores", patience)
     if head["word"] == "exact":
-        told("the same, exact, after", took, "s")
+        report("the same, exact, after", took, "s")
     elif head["done"]:
-        told("the same, exact, by the share that was done, after", took / head["done"], "s")
+        report("the same, exact, extrapolated from its progress", took / head["done"], "s")
 
 
 def browser_part(path: Path, seconds: float) -> None:
-    """How soon the page is there, and how its frames follow while a cached map is panned."""
+    """Measure the loading time of the page, and its frames while a cached map is panned."""
     print("\nthe page in Chromium, software rendering")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     try:
@@ -227,27 +232,27 @@ def browser_part(path: Path, seconds: float) -> None:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         page = browser.new_page(viewport={"width": 1360, "height": 860})
-        page.goto(server.address)  # once, as a person who has looked before
-        shown(page)
+        page.goto(server.address)  # an earlier visit, which fills caches
+        wait_for_map(page)
         page.reload(wait_until="commit")
-        shown(page)
-        told("page usable after loading", page.evaluate("performance.now()") / 1e3, "s", 1)
-        page.wait_for_timeout(3000)  # until the tiles around are there
+        wait_for_map(page)
+        report("page usable after loading", page.evaluate("performance.now()") / 1e3, "s", 1)
+        page.wait_for_timeout(3000)  # until the neighbouring tiles are loaded
         frames = panned(page, seconds)
-        told(f"frames while panning, p50 of {len(frames)}", at50(frames), "ms")
-        told("the same, p95", at95(frames), "ms", 33)
+        report(f"frames while panning, p50 of {len(frames)}", milliseconds_p50(frames), "ms")
+        report("the same, p95", milliseconds_p95(frames), "ms", 33)
         browser.close()
 
 
-def shown(page: Any) -> None:
-    """Wait until the map has its first tile and says what its numbers are."""
+def wait_for_map(page: Any) -> None:
+    """Wait until the map shows its first tile and whether it is exact."""
     page.wait_for_function(
         "() => /exact|sampled/.test(document.querySelector('.word')?.textContent ?? '')"
     )
 
 
 def panned(page: Any, seconds: float) -> list[float]:
-    """Seconds between the frames that Chromium drew while the map followed the pointer."""
+    """Return the seconds between the frames that Chromium draws while the map is dragged."""
     link, events = page.context.new_cdp_session(page), []
     link.on("Tracing.dataCollected", lambda part: events.extend(part["value"]))
     ended = []
@@ -259,11 +264,11 @@ def panned(page: Any, seconds: float) -> list[float]:
     for _ in range(6):
         page.mouse.wheel(0, -120)
         page.wait_for_timeout(100)
-    there_and_back(page, middle, 1)  # so that the tiles are kept
+    drag(page, middle, 1)  # fills the page's cache of tiles
     page.wait_for_timeout(2000)
     kinds = ["disabled-by-default-devtools.timeline.frame", "devtools.timeline"]
     link.send("Tracing.start", {"traceConfig": {"includedCategories": kinds}})
-    there_and_back(page, middle, seconds)
+    drag(page, middle, seconds)
     link.send("Tracing.end")
     while not ended:
         page.wait_for_timeout(50)
@@ -272,8 +277,8 @@ def panned(page: Any, seconds: float) -> list[float]:
     return [gap for gap in gaps if gap < 1] or [0.0, 0.0]
 
 
-def there_and_back(page: Any, middle: tuple[float, float], seconds: float) -> None:
-    """Drag the map; each step waits until the browser has taken it in."""
+def drag(page: Any, middle: tuple[float, float], seconds: float) -> None:
+    """Drag the map back and forth; each step waits until the browser has processed it."""
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
         page.mouse.move(*middle)
@@ -284,7 +289,7 @@ def there_and_back(page: Any, middle: tuple[float, float], seconds: float) -> No
 
 
 def pages_beside(folder: Path, sizes: list[int]) -> None:
-    """Our one file and BertViz's HTML of a model of GPT-2's shape."""
+    """Compare the HTML file of a recording with BertViz's, for a model of GPT-2's shape."""
     print("\na model of 12 layers × 12 heads as one file")
     try:
         from bertviz import head_view
@@ -298,37 +303,37 @@ def pages_beside(folder: Path, sizes: list[int]) -> None:
         with torch.no_grad(), heedful.record(model) as recording:
             model(torch.randint(97, (1, tokens)))
         path, began = folder / f"{tokens}.html", time.perf_counter()
-        one_file.write(path, Texts({"gpt": recording}), "benchmark")
-        told(f"heedful, {tokens} tokens", time.perf_counter() - began, "s")
-        told("", path.stat().st_size / 1e6, "MB")
+        one_file.write(path, Catalogue({"gpt": recording}), "benchmark")
+        report(f"heedful, {tokens} tokens", time.perf_counter() - began, "s")
+        report("", path.stat().st_size / 1e6, "MB")
         if head_view is not None:
             began = time.perf_counter()
             maps = [call.weights()[None] for call in recording]
             names = [f"word{i}" for i in range(tokens)]
             data = head_view(maps, names, html_action="return").data
-            told(f"BertViz, {tokens} tokens", time.perf_counter() - began, "s")
-            told("", len(data.encode()) / 1e6, "MB")
+            report(f"BertViz, {tokens} tokens", time.perf_counter() - began, "s")
+            report("", len(data.encode()) / 1e6, "MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer tokens, one minute")
-    parser.add_argument("--keep", type=Path, help="a folder in which recordings are kept")
-    given = parser.parse_args()
+    parser.add_argument("--keep", type=Path, help="a folder to store the recordings in")
+    options = parser.parse_args()
     random.seed(0)
     load = os.getloadavg()[0]
     print(machine() + f", load {load:.1f}" + (": UNDER LOAD" if load > LOADED else ""))
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
-        for tokens in [8192] if given.quick else [32_768, 131_072]:
+        folder = options.keep or Path(temporary)
+        for tokens in [8192] if options.quick else [32_768, 131_072]:
             path = folder / f"{tokens}.safetensors"
             if not path.exists():
                 began = time.perf_counter()
                 recorded(tokens, path)
                 print(f"{tokens:,} tokens recorded in {time.perf_counter() - began:.0f} s")
-            server_part(path, tokens, *((20, 20.0) if given.quick else (100, 60.0)))
-            browser_part(path, 3 if given.quick else 10)
-        pages_beside(folder, [128] if given.quick else [128, 512])
+            server_part(path, tokens, *((20, 20.0) if options.quick else (100, 60.0)))
+            browser_part(path, 3 if options.quick else 10)
+        pages_beside(folder, [128] if options.quick else [128, 512])
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Faults on purpose, in tiny runs: what becomes of each, and what checking against them costs.
+"""Fault injection in tiny training runs: the outcome of each fault, and the cost of checksums.
 
     python benchmarks/faults.py [--quick]
 
-Kills: at random, and inside a write, a rename or a flush, of a run that begins, goes on, or takes
-the place of another, with every optimizer and decay; of two processes one is killed, and the other
-must say so in a line. A disk that fills: no file may grow beyond a
-size. Flips and cuts: one bit of a file, or its end. Files of another run: whole, and of the same
-shapes. Commands: an output that ends, a terminal that closes, values that fit no machine.
+Kills: runs are killed at random and inside a write, rename or flush, while they start, resume or
+replace another run, with every optimizer and decay. One of two processes is killed; the other must
+report it in one line. Full disk: no file may grow beyond a size. Damage: one bit of a file is
+flipped, or its end is cut off. Foreign files: an intact file of another run, of the same shapes.
+Commands: a closed output, a closed terminal, values that no machine can handle.
 
-clear     said in a line, and nothing that was saved is lost
+clear     a one-line error, and nothing that was saved is lost
 harmless  the same numbers, bit for bit, as without the fault
-silent    other numbers, and not a word
-lost      what was saved cannot be had any more, or an error that is no clear line
+silent    different numbers, and no message
+lost      saved data cannot be read any more, or the error is not one clear line
 
-The bar: 0 in the last two columns.
+Target: 0 in the last two columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from faulty_commands import changed_texts, refused_second, refused_settings, unheard
+from faulty_commands import changed_texts, closed_outputs, refused_second, refused_settings
 from faulty_processes import killed_together
 from timing import Turns, machine
 from tiny_runs import (
@@ -68,8 +68,8 @@ ALL_PARTS = {
     "watch_every": 3,
 }
 TOGETHER = {
-    "one of two killed, a copy in each": ("--optimizer", "adamw"),
-    "one of two killed, cut among them": ("--shard", "--optimizer", "muon"),
+    "one of two processes killed, DDP": ("--optimizer", "adamw"),
+    "one of two processes killed, FSDP2": ("--shard", "--optimizer", "muon"),
 }
 KINDS = ("clear", "harmless", "silent", "lost")
 FILES = (
@@ -88,13 +88,13 @@ def main() -> None:
     kills, damages = (6, 4) if arguments.quick else (50, 24)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)  # so that a process can fork
-    chosen = random.Random(arguments.seed)
+    rng = random.Random(arguments.seed)
     began = time.perf_counter()
     print(" " * NAME + "".join(f"{kind:>10}" for kind in KINDS))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         total = Counter[str]()
-        for name, results in rows(place, kills, damages, chosen):
+        for name, results in rows(place, kills, damages, rng):
             counts = Counter(results)
             total += counts
             show(name, counts)
@@ -105,56 +105,56 @@ def main() -> None:
 
 
 def rows(
-    place: Path, kills: int, damages: int, chosen: random.Random
+    place: Path, kills: int, damages: int, rng: random.Random
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    """The rows of the table, each a name and what became of its faults."""
+    """Yield the rows of the table: a name and the outcomes of its faults."""
     texts = written_texts(place)
-    trained(new_plan(place / "first", [str(texts[0])], recipe()), begin)  # its imports are forked
+    trained(new_plan(place / "first", [str(texts[0])], recipe()), begin)  # imports before forking
     for optimizer in choices("optimizer"):
         changes = {"optimizer": optimizer}
-        yield f"killed, {optimizer}", killed(place, texts[0], changes, kills, chosen)
-    yield "killed, all parts of a recipe", killed(place, texts[0], ALL_PARTS, kills, chosen)
+        yield f"killed, {optimizer}", killed(place, texts[0], changes, kills, rng)
+    yield "killed, all parts of a recipe", killed(place, texts[0], ALL_PARTS, kills, rng)
     for name, options in TOGETHER.items():
-        yield name, killed_together(place, texts[0], options, max(10, kills // 2), chosen)
+        yield name, killed_together(place, texts[0], options, max(10, kills // 2), rng)
     old = place / "old"
     wanted = never_stopped(old, texts[0], {})
     other = never_stopped(place / "other", texts[1], {})
     never_stopped(place / "slower", texts[0], {"learning_rate": 1e-3})
     largest = max(path.stat().st_size for path in old.rglob("*"))
-    yield "a disk that fills", filled(place, texts[0], wanted, damages, largest, chosen)
+    yield "a full disk", filled(place, texts[0], wanted, damages, largest, rng)
     yield (
         "killed with --overwrite",
-        overwritten(place, old, texts[1], (wanted, other), kills, chosen),
+        overwritten(place, old, texts[1], (wanted, other), kills, rng),
     )
     for fault in (flip, cut):
         for name in FILES:
             row = f"{name}, {'a bit flipped' if fault is flip else 'cut'}"
-            yield row, damaged(place, old, name, fault, damages, chosen)
+            yield row, damaged(place, old, name, fault, damages, rng)
     for name in FILES:
         others = [place / "other", place / "slower"]
         yield f"{name}, of another run", mixed(place, old, name, others)
     yield "a refused second --resume", refused_second(place, old)
     yield "a learning rate that is too high", too_high(place, texts[0])
-    yield "an output that ends", unheard(place, texts[0])
-    yield "values that fit nothing", refused_settings(place, texts[0])
-    yield "a text that changed, or went", changed_texts(place, texts[0])
+    yield "a closed output or terminal", closed_outputs(place, texts[0])
+    yield "impossible values", refused_settings(place, texts[0])
+    yield "a text that changed or is missing", changed_texts(place, texts[0])
 
 
 def show(name: str, counts: Counter[str]) -> None:
-    """A line of the table; zeros are dots."""
+    """Print a line of the table; zeros are dots."""
     print(f"{name:{NAME}}" + "".join(f"{counts[kind] or '·':>10}" for kind in KINDS), flush=True)
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """The words that a setting of training is chosen from."""
+    """Return the allowed values of a training setting."""
     fields = {field.name: field for field in dataclasses.fields(TrainSettings)}
     return fields[name].metadata["choices"]
 
 
 def killed(
-    place: Path, text: Path, changes: dict[str, Any], kills: int, chosen: random.Random
+    place: Path, text: Path, changes: dict[str, Any], kills: int, rng: random.Random
 ) -> Iterator[str]:
-    """A run killed, continued, now and then killed again, and continued to its end."""
+    """Kill a run, resume it (every third one is killed again), and resume it to its end."""
     decays = choices("decay")
     wanted, seconds = {}, 0.0
     for decay in decays:
@@ -166,21 +166,21 @@ def killed(
         decay = decays[i % len(decays)]
         directory = place / f"killed {i}"
         plan = new_plan(directory, [str(text)], recipe(**changes, decay=decay))
-        struck(lambda plan=plan: trained(plan, begin), i, seconds, chosen)
+        struck(lambda plan=plan: trained(plan, begin), i, seconds, rng)
         if i % 3 == 0:
-            struck(lambda plan=plan: trained(plan, prepare_run, True), i, seconds, chosen)
+            struck(lambda plan=plan: trained(plan, prepare_run, True), i, seconds, rng)
         yield verdict(lambda plan=plan: finished(plan), [wanted[decay]])
         shutil.rmtree(directory)
 
 
 def filled(
-    place: Path, text: Path, wanted: Outcome, times: int, largest: int, chosen: random.Random
+    place: Path, text: Path, wanted: Outcome, times: int, largest: int, rng: random.Random
 ) -> Iterator[str]:
-    """A run whose files may not grow beyond a size; then they may, and it goes on."""
+    """Limit the size of files during a run, then resume it without the limit."""
     for i in range(times):
         directory = place / f"filled {i}"
         plan = new_plan(directory, [str(text)], recipe())
-        most = chosen.randrange(largest)
+        most = rng.randrange(largest)
 
         def work(plan: Plan = plan, most: int = most) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
@@ -193,19 +193,19 @@ def filled(
 
 
 def finished(plan: Plan) -> Outcome:
-    """Go on with a run that was killed, or begin it anew where nothing was begun."""
+    """Resume a killed run, or start it again if it has written nothing; return its outcome."""
     has_plan = (plan.directory / "state/recipe.json").exists()
     work = (lambda: resumed(plan.directory)) if has_plan else (lambda: trained(plan, begin))
     if apart(work):
-        raise RuntimeError("it does not go on")
-    left = [path for path in plan.directory.rglob(".*") if path.is_file()]
-    if left:
-        raise RuntimeError(f"left over: {left}")
+        raise RuntimeError("the run cannot be resumed")
+    leftovers = [path for path in plan.directory.rglob(".*") if path.is_file()]
+    if leftovers:
+        raise RuntimeError(f"temporary files left over: {leftovers}")
     return outcome(plan.directory)
 
 
 def verdict(result: Callable[[], Outcome], wanted: list[Outcome]) -> str:
-    """What became of a fault, by the numbers that came out."""
+    """Return the outcome of a fault from the numbers of the run, or from its error."""
     try:
         return "harmless" if result() in wanted else "silent"
     except HeedfulError as error:
@@ -221,9 +221,9 @@ def overwritten(
     text: Path,
     wanted: tuple[Outcome, Outcome],
     kills: int,
-    chosen: random.Random,
+    rng: random.Random,
 ) -> Iterator[str]:
-    """A run that was to take another's place: one of the two goes on, or a mixture is refused."""
+    """Kill a run that replaces another: either run must resume, or a mixture must be refused."""
     directory = place / "replaced"
     seconds = 0.0
     for i in range(-1, kills):
@@ -232,7 +232,7 @@ def overwritten(
         if i < 0:
             seconds = lasting(lambda plan=plan: trained(plan, replace))
         else:
-            struck(lambda plan=plan: trained(plan, replace), i, seconds, chosen)
+            struck(lambda plan=plan: trained(plan, replace), i, seconds, rng)
 
             def result() -> Outcome:
                 resumed(directory)
@@ -242,62 +242,63 @@ def overwritten(
         shutil.rmtree(directory)
 
 
-def flip(path: Path, chosen: random.Random) -> None:
+def flip(path: Path, rng: random.Random) -> None:
     """Flip one bit of a file."""
     content = bytearray(path.read_bytes())
-    content[chosen.randrange(len(content))] ^= 1 << chosen.randrange(8)
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
-def cut(path: Path, chosen: random.Random) -> None:
+def cut(path: Path, rng: random.Random) -> None:
     """Cut off the end of a file."""
-    os.truncate(path, chosen.randrange(path.stat().st_size))
+    os.truncate(path, rng.randrange(path.stat().st_size))
 
 
 def damaged(
-    place: Path, run: Path, name: str, fault: Callable, times: int, chosen: random.Random
+    place: Path, run: Path, name: str, fault: Callable, times: int, rng: random.Random
 ) -> Iterator[str]:
-    """A file that is damaged, and the run opened and continued."""
+    """Damage a file, then open and resume the run."""
     directory = place / "damaged"
     shutil.copytree(run, directory)
-    wanted = [used(directory, place)]
+    expected = [used(directory, [])]
     shutil.rmtree(directory)
     for _ in range(times):
         shutil.copytree(run, directory)
-        fault(directory / name, chosen)
-        said: list[str] = []
-        what = verdict(lambda said=said: used(directory, place, said), wanted)
-        yield "clear" if what == "silent" and any("metrics.jsonl has" in w for w in said) else what
+        fault(directory / name, rng)
+        notices: list[str] = []
+        result = verdict(lambda notices=notices: used(directory, notices), expected)
+        is_reported = any("metrics.jsonl has" in notice for notice in notices)
+        yield "clear" if result == "silent" and is_reported else result
         shutil.rmtree(directory)
 
 
 def mixed(place: Path, run: Path, name: str, others: list[Path]) -> Iterator[str]:
-    """A file of another run of the same shapes, whole, in the place of a run's own."""
+    """Replace a file of a run by the intact file of another run of the same shapes."""
     directory = place / "mixed"
     shutil.copytree(run, directory)
-    wanted = [used(directory, place)]
+    expected = [used(directory, [])]
     for other in others:
         shutil.rmtree(directory)
         shutil.copytree(run, directory)
         shutil.copy(other / name, directory / name)
-        said: list[str] = []
-        what = verdict(lambda said=said: used(directory, place, said), wanted)
-        yield "clear" if what == "silent" and any("metrics.jsonl has" in w for w in said) else what
+        notices: list[str] = []
+        result = verdict(lambda notices=notices: used(directory, notices), expected)
+        is_reported = any("metrics.jsonl has" in notice for notice in notices)
+        yield "clear" if result == "silent" and is_reported else result
     shutil.rmtree(directory)
 
 
-def used(directory: Path, place: Path, said: list[str] | None = None) -> Outcome:
-    """What a run tells when it is opened, drawn and continued."""
+def used(directory: Path, notices: list[str]) -> Outcome:
+    """Open and resume a run; return its numbers and add its notices to the list."""
     opened = open_as(LoadedGPT, directory)
     ids = opened.tokenizer.encode("100 green")
     logits = opened.model(torch.tensor([ids])).logits.tolist()
-    words = resumed(directory, steps=STEPS + 2)
-    (said if said is not None else []).extend(words)
+    notices += resumed(directory, steps=STEPS + 2)
     return ids, logits, *outcome(directory)
 
 
 def too_high(place: Path, text: Path) -> Iterator[str]:
-    """Steps so large that the loss is no number: the checkpoint before it is kept."""
+    """Train until the loss is NaN or infinite; the earlier checkpoint must remain."""
     directory = place / "high"
     plan = new_plan(directory, [str(text)], recipe(learning_rate=1e-2, steps=120, decay="constant"))
     trained(plan, begin)
@@ -306,15 +307,15 @@ def too_high(place: Path, text: Path) -> Iterator[str]:
         resumed(directory, steps=400, learning_rate=1e30)
         yield "silent"
     except HeedfulError as error:
-        kept = "was kept" in str(error) and "--resume" in str(error)
-        yield "clear" if kept and outcome(directory)[1:] == before else "lost"
+        is_clear = "was kept" in str(error) and "--resume" in str(error)
+        yield "clear" if is_clear and outcome(directory)[1:] == before else "lost"
 
 
 def cost(place: Path, bytes: int) -> None:
-    """What comparing checksums adds to opening weights and tokens, and making them to saving."""
+    """Print the time of saving and opening weights and tokens, and the share of checksums."""
     path, ids = place / "weights.safetensors", place / "tokens.npy"
     tensors = {f"layer {i}": torch.randn(bytes // 40) for i in range(10)}
-    made = Turns({"saved": lambda: save_tensors(path, tensors, {})}, 3)
+    saving = Turns({"save": lambda: save_tensors(path, tensors, {})}, 3)
     zeros = np.zeros(1 << 20, np.uint16)
     with ids.open("w+b") as file:
         write_ids(file, (zeros for _ in range(bytes // zeros.nbytes)), zeros.dtype)
@@ -326,9 +327,9 @@ def cost(place: Path, bytes: int) -> None:
     turns = Turns(ways, 5)
     opened, checks = turns.median("weights"), turns.median("weights") - turns.median("unchecked")
     size, tokens = bytes / 1e6, turns.median("tokens")
-    print(f"{size:.0f} MB of weights saved in {made.median('saved'):.2f} s", end=", ")
+    print(f"{size:.0f} MB of weights saved in {saving.median('save'):.2f} s", end=", ")
     print(f"opened in {opened:.2f} s, of which checksums {checks:.2f} s")
-    print(f"as many tokens opened in {tokens:.2f} s, {size / 1e3 / tokens:.2f} GB/s")
+    print(f"the same size of tokens opened in {tokens:.2f} s, {size / 1e3 / tokens:.2f} GB/s")
 
 
 def _arguments() -> argparse.Namespace:
@@ -336,7 +337,9 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="an eighth of the faults")
-    parser.add_argument("--seed", type=int, default=0, help="which moments, bits and places")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the random moments, bits and positions"
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What a person does to a run by accident, through the command: the rows of `faults.py` on it."""
+"""Accidents of users of the command: closed outputs, impossible values, changed texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heedful.train.plan import new_plan
 from heedful.train.run import begin
 from heedful.train.run_directory import owning
 
-SETTINGS = (  # each is refused by one line, before any work
+SETTINGS = (  # each must be refused in one line, before any work
     ("--width", "1000000000"),
     ("--vocabulary", "1000000000000"),
     ("--layers", "1000000"),
@@ -35,10 +35,10 @@ SETTINGS = (  # each is refused by one line, before any work
 
 
 def command(*words: Any) -> tuple[int, str]:
-    """Run the command; its status and what it says on standard error."""
+    """Run the command; return its exit status and standard error."""
     program = [sys.executable, "-c", "from heedful.cli import main; main()", *map(str, words)]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    return result.returncode, result.stderr
 
 
 SMALL = (
@@ -48,8 +48,8 @@ SMALL = (
 )
 
 
-def unheard(place: Path, text: Path) -> Iterator[str]:
-    """A pipe that is closed, a full disk behind standard output, a terminal that closes."""
+def closed_outputs(place: Path, text: Path) -> Iterator[str]:
+    """Close the pipe of standard output, fill its disk, or close the terminal."""
     for name in ("pipe", "hangup", "full"):
         directory = place / name
         program = [sys.executable, "-c", "from heedful.cli import main; main()", "train", text]
@@ -59,30 +59,30 @@ def unheard(place: Path, text: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=_heard,
+            preexec_fn=_receive_hangups,
         )
         if process.stdout:
             while "step 40" not in (line := process.stdout.readline()) and line:
                 pass
             if name == "hangup":
                 process.send_signal(signal.SIGHUP)
-                said = process.stdout.read()
+                output_text = process.stdout.read()
             else:
                 process.stdout.close()
         error = process.stderr.read() if process.stderr else ""
         process.wait()
-        told = said if name == "hangup" else error
+        message = output_text if name == "hangup" else error
         is_saved = (directory / "state/last.safetensors").is_file() or name == "full"
-        yield "clear" if is_saved and "--resume" in told else "lost"
+        yield "clear" if is_saved and "--resume" in message else "lost"
 
 
-def _heard() -> None:
-    """Let a closed terminal be heard, also where `nohup` keeps it from this process."""
+def _receive_hangups() -> None:
+    """Restore the default action of SIGHUP, which `nohup` ignores."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def refused_settings(place: Path, text: Path) -> Iterator[str]:
-    """Values that fit no machine, or nothing at all: one line, and no directory."""
+    """Pass impossible or invalid values; the command must print one line and make no directory."""
     for option, value in SETTINGS:
         out = place / "none"
         status, error = command("train", text, "--out", out, option, value)
@@ -92,25 +92,25 @@ def refused_settings(place: Path, text: Path) -> Iterator[str]:
 
 
 def changed_texts(place: Path, text: Path) -> Iterator[str]:
-    """A text that is another one, or gone, when its run goes on."""
-    mine, directory = place / "mine.txt", place / "mine"
-    shutil.copy(text, mine)
-    trained(new_plan(directory, [str(mine)], recipe()), begin)
+    """Change or remove the text of a run, then resume it."""
+    copy, directory = place / "mine.txt", place / "mine"
+    shutil.copy(text, copy)
+    trained(new_plan(directory, [str(copy)], recipe()), begin)
     for content in (text.read_text().replace("green", "brown"), None):
-        mine.write_text(content) if content else mine.unlink()
+        copy.write_text(content) if content else copy.unlink()
         program = [sys.executable, "-c", "from heedful.cli import main; main()", "train"]
-        done = subprocess.run(
+        result = subprocess.run(
             [*program, "--out", directory, "--resume"], capture_output=True, text=True, check=True
         )
-        yield "clear" if "mine.txt" in done.stdout.partition("text ")[0] else "silent"
+        yield "clear" if "mine.txt" in result.stdout.partition("text ")[0] else "silent"
 
 
 def refused_second(place: Path, old: Path) -> Iterator[str]:
-    """A second `--resume` with other settings, while the first one trains."""
+    """Run `--resume` with other settings while another process trains."""
     directory = place / "second"
     shutil.copytree(old, directory)
     before = (directory / "state/recipe.json").read_bytes()
     with owning(directory):
         status, error = command("train", "--out", directory, "--resume", "--learning-rate", "0.5")
-    kept = (directory / "state/recipe.json").read_bytes() == before
-    yield "clear" if kept and status == 1 and "another process" in error else "silent"
+    is_unchanged = (directory / "state/recipe.json").read_bytes() == before
+    yield "clear" if is_unchanged and status == 1 and "another process" in error else "silent"

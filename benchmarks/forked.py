@@ -1,4 +1,4 @@
-"""Processes of one run on this machine, forked: no second start of Python for each."""
+"""Forked processes of one distributed run, which avoid starting Python again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def free_port() -> int:
-    """A port on this machine that nothing listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -17,13 +17,13 @@ def free_port() -> int:
 
 
 def forked(rank: int, size: int, port: int, work: Callable[[], int]) -> int:
-    """Begin a process with the variables that torchrun sets; its number.
+    """Fork a process with the variables that torchrun sets, and return its process id.
 
     Args:
-        rank: which of them it is.
-        size: how many there are.
-        port: where they meet.
-        work: what it does; gives its exit status.
+        rank: the rank of the process.
+        size: the number of processes.
+        port: the port of rank 0 (MASTER_PORT).
+        work: the function to run; it returns the exit status.
     """
     process = os.fork()
     if process:
@@ -34,7 +34,7 @@ def forked(rank: int, size: int, port: int, work: Callable[[], int]) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    status = 99  # that no work gives
+    status = 99  # not returned by any `work`: an exception
     try:
         status = work()
     except BaseException:

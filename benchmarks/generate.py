@@ -1,11 +1,10 @@
-"""Generation at the 124 M shape of GPT-2, float32, batch 1, beside transformers and the limit.
+"""Speed of generation with GPT-2's 124 M shape (float32, batch 1), next to transformers.
 
     python benchmarks/generate.py
 
-A checkpoint with random weights is saved by transformers and read by `heedful.load_model`; both
-continue the same prompt greedily, and their tokens are compared before anything is timed. The
-limit is what reading every weight once per token allows: the products of the model's own matrices
-with a vector, and nothing else, timed in the same run.
+transformers saves a checkpoint with random weights, and `heedful.load_model` reads it. Both
+continue the same prompt greedily; their tokens are compared before the timing. The limit is the
+memory bandwidth: the time to multiply each matrix of the model with a vector once per token.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ def main() -> None:
     prompt = torch.randint(ours.config.vocabulary, (options.prompt,)).tolist()
 
     def run(tokens: int, cache: bool = True) -> list[int]:
-        made = generate(ours, prompt, tokens=tokens, sampling=GREEDY, cache=cache)
-        return [int(token) for token in made]
+        stream = generate(ours, prompt, tokens=tokens, sampling=GREEDY, cache=cache)
+        return [int(token) for token in stream]
 
     def run_theirs(tokens: int) -> list[int]:
-        asked = GenerationConfig(
+        config = GenerationConfig(
             max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
         )
         ids = torch.tensor([prompt])
-        made = theirs.generate(ids, attention_mask=torch.ones_like(ids), generation_config=asked)
-        return made[0, options.prompt :].tolist()
+        text = theirs.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+        return text[0, options.prompt :].tolist()
 
     if run(options.uncached) != run(options.uncached, cache=False):
-        raise SystemExit("the tokens with the cache are not those without it")
+        raise SystemExit("the tokens with and without the cache differ")
     if run(options.tokens) != run_theirs(options.tokens):
-        raise SystemExit("the tokens are not those of transformers")
+        raise SystemExit("the tokens of heedful and transformers differ")
     matrices = [
         parameter
         for name, parameter in ours.named_parameters()
@@ -74,21 +73,21 @@ def main() -> None:
         options.rounds,
     )
     cached = options.tokens / (turns.median("cached") - turns.median("prompt"))
-    theirs_ = options.tokens / (turns.median("theirs") - turns.median("their prompt"))
+    peer = options.tokens / (turns.median("theirs") - turns.median("their prompt"))
     uncached = options.uncached / turns.median("uncached")
     limit = options.tokens / turns.median("limit")
     gigabytes = 4 * sum(matrix.numel() for matrix in matrices) / 1e9
     number = sum(parameter.numel() for parameter in ours.parameters())
     print(f"{number:,} parameters; {machine()}; after a prompt of {options.prompt}")
     print(f"heedful             {cached:6.1f} tokens/s")
-    print(f"transformers        {theirs_:6.1f} tokens/s ({cached / theirs_:.1f} times as slow)")
+    print(f"transformers        {peer:6.1f} tokens/s ({cached / peer:.1f} times as slow)")
     print(f"without the cache   {uncached:6.1f} tokens/s ({cached / uncached:.1f} times as slow)")
     print(f"reading the weights {limit:6.1f} tokens/s ({limit * gigabytes:.1f} GB/s)")
     print(f"share of that limit   {cached / limit:.2f}")
 
 
 def both() -> tuple[GPT2LMHeadModel, torch.nn.Module]:
-    """One model with random weights, in transformers and here."""
+    """Return one model with random weights in transformers and in heedful."""
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)

@@ -1,12 +1,12 @@
-"""A text that the explorer lets grow while its page watches, beside `generate` alone and recorded.
+"""Cost of live generation in the explorer, next to plain and recorded generation.
 
     python benchmarks/growing.py            # a minute or two
-    python benchmarks/growing.py RUN        # of a trained run too
+    python benchmarks/growing.py RUN        # also measures a trained run
 
-Milliseconds of a token, greedy, up to a text of 128 tokens: `generate` alone; inside of
-`heedful.record`, as anybody records a generation; `heedful look --generate` with nobody who looks;
-and with its page in Chromium, which draws the map of one head for every length that it is told.
-All take turns in one process, but for the page and its server, which have one each.
+Milliseconds per token of greedy generation up to 128 tokens: "generate" alone; "recorded" inside
+`heedful.record`; "live", the generation of `heedful look --generate` without a page; and "watched",
+with its page in Chromium, which draws the map of one head after each new token. All alternate in
+one process, except the page and its server, which have a process each.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from timing import Turns, machine
 
 import heedful
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, GPTConfig, parameters_of, write_description
+from heedful.models import GPT, GPTConfig, parameters_of, write_model_config
 from heedful.text import CharacterTokenizer
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
 
 TOKENS, PROMPT = 128, "the import"
 LETTERS = " abcdefghijklmnopqrstuvwxyz"
 SHAPES = {
-    "as the demo's: 4 layers of 4 heads, width 128": {"layers": 4, "heads": 4, "width": 128},
+    "the demo's shape: 4 layers of 4 heads, width 128": {"layers": 4, "heads": 4, "width": 128},
     "6 layers of 6 heads, width 384": {"layers": 6, "heads": 6, "width": 384},
 }
 
 
 def saved(folder: Path, shape: dict[str, int]) -> Path:
-    """A run with random weights."""
+    """Write a run directory with random weights."""
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=len(LETTERS), context_length=TOKENS, positions="rotary", **shape)
     CharacterTokenizer(LETTERS).save(folder)
-    write_description(folder, config)
+    write_model_config(folder, config)
     save_file(parameters_of(GPT(config)), folder / "model.safetensors")
     return folder
 
 
 @contextmanager
 def watched(run: Path, tokens: int) -> Iterator[Page]:
-    """The page of `heedful look --generate` in a browser."""
+    """Open the page of `heedful look --generate` in a browser."""
     command = "from heedful.cli import main; raise SystemExit(main())"
     server = subprocess.Popen(
         [sys.executable, "-c", command, "look", str(run), PROMPT, "--generate", "--no-browser",
@@ -83,7 +83,7 @@ def watched(run: Path, tokens: int) -> Iterator[Page]:
 
 
 def measured(name: str, run: Path, rounds: int) -> None:
-    """Print what a token takes in each way."""
+    """Print the milliseconds per token of each way."""
     opened: Any = heedful.open(run, device="cpu")
     ids = opened.ids(PROMPT)[0].tolist()
     added = TOKENS - len(ids)
@@ -96,20 +96,20 @@ def measured(name: str, run: Path, rounds: int) -> None:
         with heedful.record(opened.model):
             alone()
 
-    def grown() -> None:
-        generation = Generation(opened, Texts({}), PROMPT)
+    def live() -> None:
+        generation = Generation(opened, Catalogue({}), PROMPT)
         generation.do("begin", {"prompt": PROMPT, "tokens": added, "temperature": 0})
         generation.work()
 
     with watched(run, added) as page:
-        told = page.get_by_role("region", name="Generation")
+        region = page.get_by_role("region", name="Generation")
 
-        def looked_at() -> None:
-            told.get_by_role("button", name="Generate").click()
-            told.get_by_text("generating").wait_for()
-            told.get_by_text(re.compile(f"stopped.*{added} added")).wait_for(timeout=120_000)
+        def watched_page() -> None:
+            region.get_by_role("button", name="Generate").click()
+            region.get_by_text("generating").wait_for()
+            region.get_by_text(re.compile(f"stopped.*{added} added")).wait_for(timeout=120_000)
 
-        ways = {"generate": alone, "recorded": recorded, "grown": grown, "watched": looked_at}
+        ways = {"generate": alone, "recorded": recorded, "live": live, "watched": watched_page}
         turns = Turns(ways, rounds)
     print(f"\n{name}, {added} tokens after {len(ids)}")
     for way in ways:
@@ -123,9 +123,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as temporary:
         for n, (name, shape) in enumerate(SHAPES.items()):
-            folder = Path(kept) / str(n)
+            folder = Path(temporary) / str(n)
             folder.mkdir()
             measured(name, saved(folder, shape), options.rounds)
     if options.run is not None:

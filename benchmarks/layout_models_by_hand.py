@@ -1,6 +1,6 @@
-"""Layouts that spell their products out: einsums, heads that share keys, heads in other axes."""
+"""Layout models with explicit products: einsum, shared key heads, heads in unusual axes."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from layout_truth import (
     M,
     N,
     Truth,
+    attention,
     causal,
     heads,
-    one,
+    per_text,
     softmax,
-    texts,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-G, R = 2, 3  # heads of keys, and queries for each of them
+G, R = 2, 3  # key heads, query heads per key head
 
 
 class Packed(Attends):
-    """GPTBigCode: one head of keys, the heads of queries packed into their axis."""
+    """GPTBigCode: one key head; the query heads are packed into the axis of queries."""
 
     def __init__(self) -> None:
         super().__init__(width=C, keys=D)
@@ -39,19 +39,19 @@ class Packed(Attends):
         B, T, _ = x.shape
         q, k, v = self.projected(x)
         scores = torch.bmm(q.reshape(B, T * H, D), k.transpose(1, 2)).view(B, T, H, T) * D**-0.5
-        seen = torch.ones(T, T, dtype=torch.bool, device=x.device).tril().view(1, T, 1, T)
-        scores = torch.where(seen, scores, torch.finfo(scores.dtype).min)
+        allowed = torch.ones(T, T, dtype=torch.bool, device=x.device).tril().view(1, T, 1, T)
+        scores = torch.where(allowed, scores, torch.finfo(scores.dtype).min)
         weights = F.softmax(scores, dim=-1)
         return self.out(torch.bmm(weights.view(B, T * H, T), v).view(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        maps, y = one(heads(q), k[None], v[None], causal(len(x)))
+        maps, y = attention(heads(q), k[None], v[None], causal(len(x)))
         return maps, self.out(y)
 
 
 class PackedHeads(Packed):
-    """The same keys, all queries of a head before those of the next."""
+    """One key head; the axis of queries holds all queries of head 0, then of head 1, …"""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -61,14 +61,14 @@ class PackedHeads(Packed):
         y = (weights @ v).view(B, H, T, D).transpose(1, 2)
         return self.out(y.reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        maps, y = one(heads(q), k[None], v[None])
+        maps, y = attention(heads(q), k[None], v[None])
         return maps, self.out(y)
 
 
 class Grouped(Attends):
-    """Queries of a group as an axis of their own, in two einsums."""
+    """Grouped heads in two einsums, with the query heads of a group on a separate axis."""
 
     def __init__(self) -> None:
         super().__init__(width=G * R * D, keys=G * D)
@@ -82,14 +82,14 @@ class Grouped(Attends):
         y = torch.einsum("bgrnm,bgmd->bgrnd", scores.softmax(dim=-1), v)
         return self.out(y.permute(0, 3, 1, 2, 4).reshape(B, T, G * R * D))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        maps, y = one(heads(q, G * R), heads(k, G), heads(v, G))
+        maps, y = attention(heads(q, G * R), heads(k, G), heads(v, G))
         return maps, self.out(y)
 
 
 class Expanded(Grouped):
-    """Keys expanded for their queries, then torch's own attention."""
+    """Keys expanded to the query heads, then torch's SDPA."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -98,14 +98,14 @@ class Expanded(Grouped):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(B, T, -1))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        maps, y = one(heads(q, G * R), heads(k, G), heads(v, G), causal(len(x)))
+        maps, y = attention(heads(q, G * R), heads(k, G), heads(v, G), causal(len(x)))
         return maps, self.out(y)
 
 
 class PerHead(nn.Module):
-    """TransformerLens: weights of each head as a tensor of their own, positions before heads."""
+    """TransformerLens: a weight with an axis of heads; positions before heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,18 +116,18 @@ class PerHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (torch.einsum("bpc,hcd->bphd", x, w) for w in (self.q, self.k, self.v))
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / D**0.5
-        seen = torch.ones(scores.shape[-2:], device=x.device).tril().bool()
-        scores = torch.where(seen, scores, -math.inf)
+        allowed = torch.ones(scores.shape[-2:], device=x.device).tril().bool()
+        scores = torch.where(allowed, scores, -math.inf)
         z = torch.einsum("bkhd,bhqk->bqhd", v, F.softmax(scores, -1))
         return torch.einsum("bqhd,hdc->bqc", z, self.o) + self.bias
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(x @ self.q, x @ self.k, x @ self.v, causal(len(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(x @ self.q, x @ self.k, x @ self.v, causal(len(x)))
         return maps, y @ self.o.flatten(0, 1) + self.bias
 
 
 class Esm(Attends):
-    """As fairseq has it: positions first, then texts · heads, padding hidden in the scores."""
+    """ESM as in fairseq: positions first, then batch · heads; padding masked in the scores."""
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         x = x.transpose(0, 1)
@@ -141,19 +141,19 @@ class Esm(Attends):
         y = torch.bmm(weights, v).transpose(0, 1).contiguous().view(T, B, C)
         return self.out(y).transpose(0, 1)
 
-    def told(self, x: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
         bias = torch.zeros(len(x)).masked_fill(padding, -math.inf)
-        maps, y = one(*map(heads, self.projected(x)), bias)
+        maps, y = attention(*map(heads, self.projected(x)), bias)
         return maps, self.out(y)
 
     def truth(self, x: Tensor, padding: Tensor) -> Truth:
-        whole, output = texts(self.told, x, padding)
-        real = [maps[:, ~no][..., ~no] for maps, no in zip(whole, padding, strict=True)]
+        whole, output = per_text(self.by_definition, x, padding)
+        real = [maps[:, ~pad][..., ~pad] for maps, pad in zip(whole, padding, strict=True)]
         return Truth(output, [real], ([whole],))
 
 
 class Memories(Attends):
-    """x-transformers: learned keys and values before those of the text, einsums of four letters."""
+    """x-transformers: learned keys and values before those of the text, in einsums."""
 
     def __init__(self, memories: int = 2) -> None:
         super().__init__()
@@ -168,14 +168,14 @@ class Memories(Attends):
         y = torch.einsum("b h i j, b h j d -> b h i d", scores.softmax(dim=-1), v)
         return self.out(y.permute(0, 2, 1, 3).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.projected(x))
-        maps, y = one(q, torch.cat([self.mem_k, k], 1), torch.cat([self.mem_v, v], 1))
+        maps, y = attention(q, torch.cat([self.mem_k, k], 1), torch.cat([self.mem_v, v], 1))
         return maps, self.out(y)
 
 
 class Differential(Attends):
-    """Two softmaxes for each head, and the second is taken from the first."""
+    """Differential attention: each head subtracts a second softmax from a first one."""
 
     def __init__(self) -> None:
         super().__init__(width=2 * C, keys=2 * C)
@@ -192,22 +192,24 @@ class Differential(Attends):
         weights = weights[:, :, 0] - self.share * weights[:, :, 1]
         return self.out((weights @ v).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        maps, _ = one(heads(q, 2 * H), heads(k, 2 * H), heads(v).repeat(2, 1, 1), causal(len(x)))
+        maps, _ = attention(
+            heads(q, 2 * H), heads(k, 2 * H), heads(v).repeat(2, 1, 1), causal(len(x))
+        )
         used = maps[0::2] - self.share * maps[1::2]
         return maps, self.out(torch.cat([*(used @ heads(v))], dim=-1))
 
     def truth(self, x: Tensor) -> Truth:
-        """The softmaxes as they lie, or the two of each head as two calls, or what is used."""
-        maps, output = texts(self.told, x)
-        first, second = [one[0::2] for one in maps], [one[1::2] for one in maps]
+        """Accept 2 H softmaxes in one call, two calls of H softmaxes, or the differences."""
+        maps, output = per_text(self.by_definition, x)
+        first, second = [map_[0::2] for map_ in maps], [map_[1::2] for map_ in maps]
         used = [a - self.share * b for a, b in zip(first, second, strict=True)]
         return Truth(output, [maps], ([first, second], [used]))
 
 
 class Talking(Attends):
-    """Heads are mixed before the softmax and after it; the map is what the values are given."""
+    """Talking heads: mixed before and after the softmax; the map multiplies the values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +223,7 @@ class Talking(Attends):
         weights = self.after(scores.softmax(dim=-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return self.out((weights @ v).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.projected(x))
         scores = [q[h] @ k[h].T * D**-0.5 for h in range(H)]
         mixed = [softmax(_mix(self.before.weight[h], scores)) for h in range(H)]
@@ -234,7 +236,7 @@ def _mix(shares: Tensor, tables: list[Tensor]) -> Tensor:
 
 
 class Fold(nn.Module):
-    """Heads split off and put together along the axis of texts: all texts of a head first."""
+    """Heads moved into the batch axis: the whole batch of head 0, then of head 1, …"""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,14 +249,14 @@ class Fold(nn.Module):
         o = torch.cat((q_ + weights.bmm(v_)).split(q.size(0), 0), 2)
         return o + F.relu(self.out(o))
 
-    def told(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        maps, o = one(heads(self.q(x)), heads(self.k(y)), heads(self.v(y)))
+    def by_definition(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        maps, o = attention(heads(self.q(x)), heads(self.k(y)), heads(self.v(y)))
         o = o + self.q(x)
         return maps, o + F.relu(self.out(o))
 
 
 class SetTransformer(nn.Module):
-    """Learned points attend to the set, and the set to them."""
+    """Set Transformer: learned points attend to the set, and the set to them."""
 
     def __init__(self, points: int = 4) -> None:
         super().__init__()
@@ -266,13 +268,13 @@ class SetTransformer(nn.Module):
         return self.of_points(x, h)
 
     def truth(self, x: Tensor) -> Truth:
-        first, h = texts(lambda text: self.to_points.told(self.points[0], text), x)
-        second, output = texts(self.of_points.told, x, h)
+        first, h = per_text(lambda text: self.to_points.by_definition(self.points[0], text), x)
+        second, output = per_text(self.of_points.by_definition, x, h)
         return Truth(output, [first, second])
 
 
 class Multiplied(Attends):
-    """No product of matrices: everything is multiplied out and summed."""
+    """Elementwise products and sums instead of matrix products."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -281,13 +283,13 @@ class Multiplied(Attends):
         y = (scores.softmax(dim=-1)[..., None] * v[:, :, None]).sum(dim=-2)
         return self.out(y.transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)))
         return maps, self.out(y)
 
 
 class FirstAllWeights(Attends):
-    """Four heads in loops: all softmaxes, and then all products."""
+    """Four heads in loops: first all softmaxes, then all products."""
 
     COUNT = 4
 
@@ -299,8 +301,8 @@ class FirstAllWeights(Attends):
         weights = [F.softmax(q[h] @ k[h].mT * D**-0.5, dim=-1) for h in range(self.COUNT)]
         return self.out(torch.cat([weights[h] @ v[h] for h in range(self.COUNT)], dim=-1))
 
-    def told(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        maps, y = one(*(heads(z, self.COUNT) for z in self.projected(x)))
+    def by_definition(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        maps, y = attention(*(heads(z, self.COUNT) for z in self.projected(x)))
         return [map_[None] for map_ in maps], self.out(y)
 
 

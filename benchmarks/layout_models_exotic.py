@@ -1,6 +1,6 @@
-"""Layouts that have no map of queries and keys, or whose map is never made whole."""
+"""Layout models that have no map of queries × keys, or never hold all of it at once."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ import math
 
 import torch
 from layout_models_text import TextModel, ids
-from layout_truth import Attends, C, D, H, Layout, M, N, Truth, causal, heads, one, softmax, texts
+from layout_truth import (
+    Attends,
+    C,
+    D,
+    H,
+    Layout,
+    M,
+    N,
+    Truth,
+    attention,
+    causal,
+    heads,
+    per_text,
+    softmax,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 class Mapless(Attends):
-    """No map: its truth is its output alone, text by text."""
+    """Base class without a map: only the output of each sequence is checked."""
 
     def truth(self, x: Tensor) -> Truth:
         return Truth(torch.cat([self(text[None]) for text in x]), None)
 
 
 class Linear(Mapless):
-    """Softmax of queries over their width and of keys over their length, keys first."""
+    """Linear attention: softmax of queries over their width and of keys over their length."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -32,31 +46,31 @@ class Linear(Mapless):
 
 
 class Performer(Mapless):
-    """Random features of queries and keys, whose sums are the denominator."""
+    """Performer: random features of queries and keys; the denominator is their sum."""
 
     def __init__(self, features: int = 6) -> None:
         super().__init__()
         self.register_buffer("features", torch.randn(features, D))
 
-    def raised(self, x: Tensor, is_query: bool) -> Tensor:
-        told = torch.einsum("...id,jd->...ij", x * D**-0.25, self.features)
-        less = (x**2).sum(dim=-1, keepdim=True) / 2 * D**-0.5
+    def kernel(self, x: Tensor, is_query: bool) -> Tensor:
+        product = torch.einsum("...id,jd->...ij", x * D**-0.25, self.features)
+        norm = (x**2).sum(dim=-1, keepdim=True) / 2 * D**-0.5
         axes = (-1,) if is_query else (-1, -2)
-        largest = torch.amax(told, dim=axes, keepdim=True)
-        return len(self.features) ** -0.5 * (torch.exp(told - less - largest) + 1e-4)
+        largest = torch.amax(product, dim=axes, keepdim=True)
+        return len(self.features) ** -0.5 * (torch.exp(product - norm - largest) + 1e-4)
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
         q, k, v = (y.view(B, T, H, D).transpose(1, 2) for y in self.projected(x))
-        q, k = self.raised(q, True), self.raised(k, False)
-        over = 1.0 / torch.einsum("...nd,...d->...n", q, k.sum(dim=-2))
+        q, k = self.kernel(q, True), self.kernel(k, False)
+        inverse = 1.0 / torch.einsum("...nd,...d->...n", q, k.sum(dim=-2))
         context = torch.einsum("...nd,...ne->...de", k, v)
-        y = torch.einsum("...de,...nd,...n->...ne", context, q, over)
+        y = torch.einsum("...de,...nd,...n->...ne", context, q, inverse)
         return self.out(y.transpose(1, 2).reshape(B, T, C))
 
 
 class Slots(Attends):
-    """Slots compete for inputs in a softmax, and then each takes the mean of what it won."""
+    """Slot attention: a softmax over slots, then a weighted mean of the inputs per slot."""
 
     def __init__(self, slots: int = 3, rounds: int = 2) -> None:
         super().__init__()
@@ -73,23 +87,23 @@ class Slots(Attends):
             slots = self.cell(updates.flatten(0, 1), slots.flatten(0, 1)).view_as(slots)
         return self.out(slots)
 
-    def told(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The maps are the means that are taken."""
+    def by_definition(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The maps are the weights of the means."""
         slots, maps = self.slots, []
         for _ in range(self.rounds):
-            won = softmax(self.k(x) @ self.q(slots).T * C**-0.5).T + 1e-8
-            maps.append(won / won.sum(-1, keepdim=True))
+            shares = softmax(self.k(x) @ self.q(slots).T * C**-0.5).T + 1e-8
+            maps.append(shares / shares.sum(-1, keepdim=True))
             slots = self.cell(maps[-1] @ self.v(x), slots)
         return maps, self.out(slots)
 
     def truth(self, x: Tensor) -> Truth:
-        each = [self.told(text) for text in x]
+        each = [self.by_definition(text) for text in x]
         calls = [[maps[r][None] for maps, _ in each] for r in range(self.rounds)]
         return Truth(torch.stack([y for _, y in each]), calls)
 
 
 class Pools(nn.Module):
-    """A learned query makes one vector of each text."""
+    """Attention pooling: a learned query turns each sequence into one vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,13 +114,13 @@ class Pools(nn.Module):
         scores = torch.einsum("bmd,d->bm", torch.tanh(self.inner(x)), self.query)
         return self.out(torch.einsum("bm,bmd->bd", scores.softmax(dim=-1), x))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         map_ = softmax((self.inner(x).tanh() @ self.query)[None])
         return map_[None], self.out((map_ @ x)[0])
 
 
 class Additive(nn.Module):
-    """Bahdanau's: a small network scores each state of the encoder for one of the decoder."""
+    """Bahdanau's attention: a small network scores each encoder state for a decoder state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,14 +132,14 @@ class Additive(nn.Module):
         weights = F.softmax(scores.squeeze(2).unsqueeze(1), dim=-1)
         return torch.bmm(weights, keys)
 
-    def told(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         scores = [self.score((self.of_query(query) + self.of_key(key)).tanh()) for key in keys]
         map_ = softmax(torch.cat(scores)[None])
         return map_[None], (map_ @ keys)[0]
 
 
 class Translates(nn.Module):
-    """A decoder of three steps, each of which asks the encoder."""
+    """A decoder of three steps, each of which attends to the encoder."""
 
     def __init__(self, steps: int = 3) -> None:
         super().__init__()
@@ -145,18 +159,18 @@ class Translates(nn.Module):
         calls, outputs = [[] for _ in range(self.steps)], []
         for text in x:
             keys, last = self.encode(text)
-            state, said = last[0], []
+            state, states = last[0], []
             for call in calls:
-                maps, context = self.attend.told(state, keys)
+                maps, context = self.attend.by_definition(state, keys)
                 call.append(maps)
                 state = self.step(context, state)
-                said.append(state)
-            outputs.append(torch.stack(said))
+                states.append(state)
+            outputs.append(torch.stack(states))
         return Truth(torch.stack(outputs), calls)
 
 
 class Online(Attends):
-    """Keys in blocks, with the largest score and the sum so far; the map is never whole."""
+    """Online softmax over blocks of keys, with a running maximum and a running sum."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -166,18 +180,18 @@ class Online(Attends):
         for keys, values in zip(k.split(3, dim=2), v.split(3, dim=2), strict=True):
             scores = q @ keys.mT * D**-0.5
             new = torch.maximum(top, scores.amax(dim=-1, keepdim=True))
-            raised, less = torch.exp(scores - new), torch.exp(top - new)
-            total = total * less + raised.sum(dim=-1, keepdim=True)
-            y, top = y * less + raised @ values, new
+            weights, rescale = torch.exp(scores - new), torch.exp(top - new)
+            total = total * rescale + weights.sum(dim=-1, keepdim=True)
+            y, top = y * rescale + weights @ values, new
         return self.out((y / total).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)))
         return maps, self.out(y)
 
 
 class QueryChunks(Online):
-    """Queries in parts, each with all keys: as many calls as parts."""
+    """Chunks of queries, each with all keys: one call per chunk."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -186,13 +200,13 @@ class QueryChunks(Online):
         return self.out(torch.cat(parts, dim=2).transpose(1, 2).reshape(B, T, C))
 
     def truth(self, x: Tensor) -> Truth:
-        maps, output = texts(self.told, x)
+        maps, output = per_text(self.by_definition, x)
         parts = [list(call) for call in zip(*(map_.split(3, 1) for map_ in maps), strict=True)]
         return Truth(output, parts, ([maps],))
 
 
 class Sigmoid(Attends):
-    """Each weight is of its own; rows do not sum to one."""
+    """Sigmoid attention: rows do not sum to 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -200,7 +214,7 @@ class Sigmoid(Attends):
         weights = torch.sigmoid(q @ k.transpose(-2, -1) * D**-0.5 - math.log(T))
         return self.out((weights @ v).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.projected(x))
         scores = [q[h] @ k[h].T * D**-0.5 for h in range(H)]
         maps = torch.stack([1 / (1 + len(x) * (-score).exp()) for score in scores])
@@ -208,26 +222,26 @@ class Sigmoid(Attends):
 
 
 class Cached(Attends):
-    """One token at a time, its keys and values written into a room that was made before."""
+    """One token at a time; keys and values are written into a preallocated cache."""
 
-    ROOM = 8
+    SIZE = 8
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor], start: int) -> Tensor:
         B, T, _ = x.shape
         q, k, v = (y.view(B, T, H, D).transpose(1, 2) for y in self.projected(x))
-        for room, new in zip(cache, (k, v), strict=True):
-            room[:, :, start : start + T] = new
-        keys, values = (room[:, :, : start + T] for room in cache)
+        for buffer, new in zip(cache, (k, v), strict=True):
+            buffer[:, :, start : start + T] = new
+        keys, values = (buffer[:, :, : start + T] for buffer in cache)
         weights = F.softmax(q @ keys.transpose(2, 3) / math.sqrt(D), dim=-1)
         return self.out((weights @ values).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)), causal(len(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)), causal(len(x)))
         return maps, self.out(y)
 
 
 class Generates(nn.Module):
-    """Reads token after token; each is a call with as many keys as there are so far."""
+    """Reads one token at a time; call t has t + 1 keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,13 +249,13 @@ class Generates(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed(tokens)
-        shape = (len(tokens), H, Cached.ROOM, D)
+        shape = (len(tokens), H, Cached.SIZE, D)
         cache = tuple(torch.zeros(shape, device=x.device) for _ in range(2))
         steps = [self.attend(x[:, t : t + 1], cache, t) for t in range(tokens.shape[1])]
         return torch.cat(steps, dim=1)
 
     def truth(self, tokens: Tensor) -> Truth:
-        maps, output = texts(self.attend.told, self.embed(tokens))
+        maps, output = per_text(self.attend.by_definition, self.embed(tokens))
         steps = range(tokens.shape[1])
         calls = [[map_[:, t : t + 1, : t + 1] for map_ in maps] for t in steps]
         return Truth(output, calls)
@@ -256,5 +270,5 @@ LAYOUTS = {
     "online softmax": Layout(lambda: TextModel(Online), lambda: (ids(2, M),)),
     "queries in parts": Layout(QueryChunks, lambda: (torch.randn(2, M, C),)),
     "sigmoid": Layout(lambda: TextModel(Sigmoid), lambda: (ids(2, N),)),
-    "a cache of fixed room": Layout(Generates, lambda: (ids(2, N),)),
+    "a cache of fixed size": Layout(Generates, lambda: (ids(2, N),)),
 }

@@ -1,6 +1,6 @@
-"""Layouts of text models that turn, bias or gather what they know of positions."""
+"""Layout models with rotary positions, position biases or gathered relative positions."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from layout_truth import (
     M,
     N,
     Truth,
+    attention,
     causal,
     heads,
-    hides,
-    one,
+    padding_bias,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 def turns(length: int, width: int, like: Tensor) -> Tensor:
-    """The angle of each position and pair."""
+    """Return the rotary angle of each position and pair."""
     rates = 100.0 ** -(torch.arange(0, width, 2, device=like.device) / width)
     return (torch.arange(length, device=like.device)[:, None] * rates).to(like.dtype)
 
 
-def turned_pairs(x: Tensor) -> Tensor:
-    """(…, length, width) whose neighbours are a complex number, turned by its position."""
+def rotated_pairs(x: Tensor) -> Tensor:
+    """Rotate (…, length, width) by position; neighbouring entries form a complex number."""
     number = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
     angle = turns(x.shape[-2], x.shape[-1], x)
     return torch.view_as_real(number * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
 
 
 class Llama(Attends):
-    """As llama2.c: rotary pairs as real and imaginary parts, keys repeated for their queries."""
+    """llama2.c: rotary pairs as real and imaginary parts; keys repeated per query head."""
 
     def __init__(self) -> None:
         super().__init__(width=6 * D, keys=2 * D)
@@ -61,20 +61,20 @@ class Llama(Attends):
         q, k, v = self.rotated(q), self.repeated(self.rotated(k)), self.repeated(v)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(D)
-        hidden = torch.full((1, 1, T, T), -math.inf, device=x.device)
-        scores = scores + hidden.triu(diagonal=1)
+        masked = torch.full((1, 1, T, T), -math.inf, device=x.device)
+        scores = scores + masked.triu(diagonal=1)
         y = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)
         return self.out(y.transpose(1, 2).contiguous().view(B, T, -1))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.projected(x)
-        q, k = turned_pairs(heads(q, 6)), turned_pairs(heads(k, 2))
-        maps, y = one(q, k, heads(v, 2), causal(len(x)))
+        q, k = rotated_pairs(heads(q, 6)), rotated_pairs(heads(k, 2))
+        maps, y = attention(q, k, heads(v, 2), causal(len(x)))
         return maps, self.out(y)
 
 
 class NeoX(nn.Module):
-    """GPT-NeoX: each head's three side by side, half of it rotary, texts · heads by baddbmm."""
+    """GPT-NeoX: query, key and value side by side per head, half rotary, baddbmm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,20 +93,20 @@ class NeoX(nn.Module):
         q, k = (self.rotated(y).reshape(B * H, T, D) for y in (q, k))
         zeros = torch.zeros(B * H, T, T, dtype=q.dtype, device=x.device)
         scores = torch.baddbmm(zeros, q, k.transpose(1, 2), beta=1.0, alpha=D**-0.5)
-        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-        scores = scores.view(B, H, T, T).masked_fill(hidden, torch.finfo(scores.dtype).min)
+        masked = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+        scores = scores.view(B, H, T, T).masked_fill(masked, torch.finfo(scores.dtype).min)
         y = torch.matmul(F.softmax(scores, dim=-1), v)
         return self.out(y.permute(0, 2, 1, 3).contiguous().view(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.qkv(x).view(len(x), H, 3, D).permute(2, 1, 0, 3)
-        q, k = (torch.cat((turned_pairs(y[..., :2]), y[..., 2:]), -1) for y in (q, k))
-        maps, y = one(q, k, v, causal(len(x)))
+        q, k = (torch.cat((rotated_pairs(y[..., :2]), y[..., 2:]), -1) for y in (q, k))
+        maps, y = attention(q, k, v, causal(len(x)))
         return maps, self.out(y)
 
 
 class Bloom(nn.Module):
-    """Slopes for each head, added by baddbmm to the scores of texts · heads."""
+    """BLOOM: ALiBi slopes, added by baddbmm to the scores (batch · heads, N, N)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,20 +121,20 @@ class Bloom(nn.Module):
         slopes = 2.0 ** -torch.arange(1, H + 1, device=x.device)[:, None, None]
         alibi = (slopes * torch.arange(T, device=x.device)).repeat(B, 1, 1).to(x.dtype)
         scores = alibi.baddbmm(q, k, beta=1.0, alpha=D**-0.5).view(B, H, T, T)
-        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)[None, None]
-        weights = F.softmax(scores.masked_fill(hidden, -1e30), dim=-1).view(B * H, T, T)
+        masked = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)[None, None]
+        weights = F.softmax(scores.masked_fill(masked, -1e30), dim=-1).view(B * H, T, T)
         y = torch.bmm(weights, v).view(B, H, T, D).permute(0, 2, 1, 3).reshape(B, T, C)
         return self.out(y)
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.qkv(x).view(len(x), H, 3, D).permute(2, 1, 0, 3)
-        far = torch.stack([0.5 ** (h + 1) * torch.arange(len(x)).double() for h in range(H)])
-        maps, y = one(q, k, v, far[:, None] + causal(len(x)))
+        distance = torch.stack([0.5 ** (h + 1) * torch.arange(len(x)).double() for h in range(H)])
+        maps, y = attention(q, k, v, distance[:, None] + causal(len(x)))
         return maps, self.out(y)
 
 
 class T5(Attends):
-    """A bias of distances for each head, no scale, and padding as a mask that is added."""
+    """T5: a bias per head and distance, no scale, and an additive mask for padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,24 +145,25 @@ class T5(Attends):
         B, T, _ = x.shape
         q, k, v = (y.view(B, -1, H, D).transpose(1, 2) for y in self.projected(x))
         scores = torch.matmul(q, k.transpose(3, 2))
-        at = torch.arange(T, device=x.device)
-        far = (at[None] - at[:, None]).clamp(-3, 3) + 3
-        bias = self.bias(far).permute(2, 0, 1).unsqueeze(0)
+        position = torch.arange(T, device=x.device)
+        distance = (position[None] - position[:, None]).clamp(-3, 3) + 3
+        bias = self.bias(distance).permute(2, 0, 1).unsqueeze(0)
         scores = scores + (bias + (1.0 - attention_mask[:, None, None]) * -1e9)
         weights = F.softmax(scores.float(), dim=-1).type_as(scores)
         y = torch.matmul(weights, v).transpose(1, 2).contiguous().view(B, -1, C)
         return self.out(y)
 
-    def told(self, x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        far = [[max(-3, min(3, m - n)) + 3 for m in range(len(x))] for n in range(len(x))]
-        bias = self.bias.weight[torch.tensor(far)].permute(2, 0, 1) + hides(keep)
-        maps, y = one(*map(heads, self.projected(x)), bias, scale=1.0)
+    def by_definition(self, x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        distance = [[max(-3, min(3, m - n)) + 3 for m in range(len(x))] for n in range(len(x))]
+        bias = self.bias.weight[torch.tensor(distance)].permute(2, 0, 1) + padding_bias(keep)
+        maps, y = attention(*map(heads, self.projected(x)), bias, scale=1.0)
         return maps, self.out(y)
 
     def truth(self, tokens: Tensor, attention_mask: Tensor) -> Truth:
         keeps = attention_mask.bool()
         each = [
-            self.told(self.embed(text) / 2, keep) for text, keep in zip(tokens, keeps, strict=True)
+            self.by_definition(self.embed(text) / 2, keep)
+            for text, keep in zip(tokens, keeps, strict=True)
         ]
         whole = [maps for maps, _ in each]
         real = [maps[:, keep][..., keep] for maps, keep in zip(whole, keeps, strict=True)]
@@ -170,7 +171,7 @@ class T5(Attends):
 
 
 class Deberta(Attends):
-    """Content to position and position to content, each gathered by distance."""
+    """DeBERTa: content-to-position and position-to-content scores, gathered by distance."""
 
     SPAN = 4
 
@@ -179,7 +180,7 @@ class Deberta(Attends):
         self.places = nn.Embedding(2 * self.SPAN, C)
 
     def split(self, x: Tensor) -> Tensor:
-        """(B, T, C) as (B · H, T, d)."""
+        """Reshape (B, T, C) to (B · H, T, d)."""
         return x.view(*x.shape[:-1], H, -1).permute(0, 2, 1, 3).reshape(-1, x.shape[1], D)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -188,21 +189,21 @@ class Deberta(Attends):
         places = self.places.weight[None] / 2
         place_k = self.split(self.k(places)).repeat(B, 1, 1)
         place_q = self.split(self.q(places)).repeat(B, 1, 1)
-        at = torch.arange(T, device=x.device)
-        far = at[:, None] - at[None]
-        index = (far + self.SPAN).clamp(0, 2 * self.SPAN - 1)[None].expand(B * H, T, T)
+        position = torch.arange(T, device=x.device)
+        distance = position[:, None] - position[None]
+        index = (distance + self.SPAN).clamp(0, 2 * self.SPAN - 1)[None].expand(B * H, T, T)
         scale = math.sqrt(3 * D)
         scores = torch.bmm(q, k.transpose(-1, -2) / scale)
         of_content = torch.bmm(q, place_k.transpose(-1, -2))
         scores = scores + torch.gather(of_content, -1, index) / scale
         of_place = torch.bmm(k, place_q.transpose(-1, -2))
-        back = (-far + self.SPAN).clamp(0, 2 * self.SPAN - 1)[None].expand(B * H, T, T)
+        back = (-distance + self.SPAN).clamp(0, 2 * self.SPAN - 1)[None].expand(B * H, T, T)
         scores = scores + torch.gather(of_place, -1, back).transpose(-1, -2) / scale
         weights = torch.softmax(scores.view(B, H, T, T), dim=-1)
         y = torch.bmm(weights.view(-1, T, T), v).view(B, H, T, D).permute(0, 2, 1, 3)
         return self.out(y.reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.projected(x))
         place_q, place_k, _ = map(heads, self.projected(self.places.weight / 2))
         bias = torch.zeros(H, len(x), len(x), dtype=x.dtype)
@@ -212,12 +213,12 @@ class Deberta(Attends):
                 bias[:, n, m] = (q[:, n] * place_k[:, ahead]).sum(-1)
                 bias[:, n, m] += (k[:, m] * place_q[:, ahead]).sum(-1)
         scale = (3 * D) ** -0.5
-        maps, y = one(q, k, v, bias * scale, scale)
+        maps, y = attention(q, k, v, bias * scale, scale)
         return maps, self.out(y)
 
 
 class TransformerXL(nn.Module):
-    """Positions first, a softmax over the second of four axes, distances by a shift."""
+    """Transformer-XL: positions first, softmax over axis 1 of 4, distances by a shift."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +227,7 @@ class TransformerXL(nn.Module):
         self.u, self.w = (nn.Parameter(torch.randn(H, D)) for _ in range(2))
 
     def places(self, length: int, like: Tensor) -> Tensor:
-        """Sines of each distance, the largest first."""
+        """Return the sines and cosines of each distance, the largest first."""
         rates = 100.0 ** -(torch.arange(0, C, 2, device=like.device) / C)
         angle = torch.arange(length - 1, -1, -1, device=like.device)[:, None] * rates
         return torch.cat([angle.sin(), angle.cos()], -1).to(like.dtype)
@@ -244,12 +245,12 @@ class TransformerXL(nn.Module):
         content = torch.einsum("ibnd,jbnd->ijbn", (q + self.u, k))
         place = self.shifted(torch.einsum("ibnd,jnd->ijbn", (q + self.w, r)))
         scores = (content + place) * D**-0.5
-        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-        weights = F.softmax(scores.masked_fill(hidden[:, :, None, None], -math.inf), dim=1)
+        masked = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+        weights = F.softmax(scores.masked_fill(masked[:, :, None, None], -math.inf), dim=1)
         y = torch.einsum("ijbn,jbnd->ibnd", (weights, v)).contiguous().view(T, B, C)
         return self.out(y) + x
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.qkv(x).chunk(3, dim=-1))
         r = heads(self.r(self.places(len(x), x))).flip(1)  # by distance
         bias = causal(len(x)).repeat(H, 1, 1)
@@ -257,11 +258,11 @@ class TransformerXL(nn.Module):
             for n in range(len(x)):
                 for m in range(n + 1):
                     bias[h, n, m] = (q[h, n] + self.w[h]) @ r[h, n - m] * D**-0.5
-        maps, y = one(q + self.u[:, None], k, v, bias)
+        maps, y = attention(q + self.u[:, None], k, v, bias)
         return maps, self.out(y) + x
 
     def truth(self, tokens: Tensor) -> Truth:
-        each = [self.told(self.embed(text)) for text in tokens.T]
+        each = [self.by_definition(self.embed(text)) for text in tokens.T]
         return Truth(torch.stack([y for _, y in each], 1), [[maps for maps, _ in each]])
 
 

@@ -1,6 +1,6 @@
-"""Layouts of text models: ids go in; texts lie first, or positions do."""
+"""Layout models of text, whose input is token ids."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from layout_truth import (
     M,
     N,
     Truth,
+    attention,
     causal,
     heads,
-    one,
     softmax,
 )
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ def ids(texts: int, length: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and a small network, each after a norm."""
+    """Attention and a feed-forward layer, each after a norm."""
 
     def __init__(self, attend: nn.Module) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Block(nn.Module):
         x = x + self.attend(self.norm(x))
         return x + self.mlp(x)
 
-    def block_told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, output = self.attend.told(self.norm(x))
+    def block_by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, output = self.attend.by_definition(self.norm(x))
         x = x + output
         return maps, x + self.mlp(x)
 
 
 class TextModel(nn.Module):
-    """Ids, blocks of one kind of attention, logits. Tied, it runs one block again and again."""
+    """Embedding, blocks of one kind of attention, logits; the blocks run `runs` times."""
 
     def __init__(self, attend: Callable[[], nn.Module], layers: int = 1, runs: int = 1) -> None:
         super().__init__()
@@ -72,22 +72,22 @@ class TextModel(nn.Module):
         for text in tokens:
             x = self.embed(text)
             for call, block in zip(calls, blocks, strict=True):
-                maps, x = block.block_told(x)
+                maps, x = block.block_by_definition(x)
                 call.append(maps)
             outputs.append(self.logits(x))
-        calls = [call for of_block in calls for call in _as_calls(of_block)]
+        calls = [call for block_maps in calls for call in _as_calls(block_maps)]
         return Truth(torch.stack(outputs), calls)
 
 
-def _as_calls(of_texts: list) -> list:
-    """A block that attends several times has a list of maps for each text."""
-    if isinstance(of_texts[0], list):
-        return [list(call) for call in zip(*of_texts, strict=True)]
-    return [of_texts]
+def _as_calls(text_maps: list) -> list:
+    """Transpose texts and calls where a block attends several times for each text."""
+    if isinstance(text_maps[0], list):
+        return [list(call) for call in zip(*text_maps, strict=True)]
+    return [text_maps]
 
 
 class NanoGPT(nn.Module):
-    """One projection for all three, a triangle as a buffer, dropout of the weights."""
+    """nanoGPT: a fused projection, the causal mask as a buffer, dropout of the weights."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -102,14 +102,14 @@ class NanoGPT(nn.Module):
         y = self.drop(F.softmax(scores, dim=-1)) @ v
         return self.out(y.transpose(1, 2).contiguous().view(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = (heads(y) for y in self.qkv(x).split(C, dim=-1))
-        maps, y = one(q, k, v, causal(len(x)))
+        maps, y = attention(q, k, v, causal(len(x)))
         return maps, self.out(y)
 
 
 class InTraining(nn.Module):
-    """nanoGPT's attention with dropout; its map is the one before values are dropped."""
+    """nanoGPT's attention in training mode; its map is the one before dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,14 +123,14 @@ class InTraining(nn.Module):
         drops = F.dropout(torch.ones(len(x), H, x.shape[1], x.shape[1]), 0.3, training=True)
         maps, outputs = [], []
         for text, drop in zip(x, drops.double(), strict=True):
-            maps.append(self.attend.told(text)[0])
+            maps.append(self.attend.by_definition(text)[0])
             value = heads(self.attend.qkv(text).split(C, dim=-1)[2])
             outputs.append(self.attend.out(torch.cat([*((maps[-1] * drop) @ value)], dim=-1)))
         return Truth(torch.stack(outputs), [maps])
 
 
 class MinGPT(Attends):
-    """Three projections, and the scale inside the product of scores."""
+    """minGPT: separate projections; the scores are divided by the square root of the width."""
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
@@ -142,13 +142,13 @@ class MinGPT(Attends):
         y = scores.softmax(-1).matmul(v)
         return self.out(y.transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)), causal(len(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)), causal(len(x)))
         return maps, self.out(y)
 
 
 class SingleHead(nn.Module):
-    """One head of its own projections."""
+    """A single head with separate projections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,16 +156,16 @@ class SingleHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.query(x) @ self.key(x).transpose(-2, -1) * D**-0.5
-        hidden = torch.tril(torch.ones(x.shape[1], x.shape[1], device=x.device)) == 0
-        return F.softmax(weights.masked_fill(hidden, -math.inf), dim=-1) @ self.value(x)
+        masked = torch.tril(torch.ones(x.shape[1], x.shape[1], device=x.device)) == 0
+        return F.softmax(weights.masked_fill(masked, -math.inf), dim=-1) @ self.value(x)
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        given = (self.query(x)[None], self.key(x)[None], self.value(x)[None])
-        return one(*given, causal(len(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        inputs = (self.query(x)[None], self.key(x)[None], self.value(x)[None])
+        return attention(*inputs, causal(len(x)))
 
 
 class SingleHeads(nn.Module):
-    """A list of single heads, side by side: each is a call."""
+    """A list of single heads, concatenated: each head is a call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,13 +174,13 @@ class SingleHeads(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.out(torch.cat([head(x) for head in self.heads], dim=-1))
 
-    def told(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        each = [head.told(x) for head in self.heads]
+    def by_definition(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        each = [head.by_definition(x) for head in self.heads]
         return [maps for maps, _ in each], self.out(torch.cat([y for _, y in each], dim=-1))
 
 
 class Sinks(Attends):
-    """gpt-oss: a learned column beside the scores, dropped after the softmax."""
+    """gpt-oss: a learned sink column next to the scores, removed after the softmax."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Sinks(Attends):
         weights = F.softmax(scores, dim=-1)[..., :-1]
         return self.out(torch.matmul(weights, v).transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.projected(x))
         maps = []
         for h in range(H):

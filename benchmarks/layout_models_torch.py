@@ -1,30 +1,44 @@
-"""Layouts around torch's own attention, and those of an encoder with a decoder."""
+"""Layout models built on torch's own attention, and an encoder with a decoder."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
 import torch
 from layout_models_text import WORDS, ids
 from layout_models_vision import multi_head
-from layout_truth import Attends, C, D, H, Layout, M, N, Truth, causal, heads, hides, one, texts
+from layout_truth import (
+    Attends,
+    C,
+    D,
+    H,
+    Layout,
+    M,
+    N,
+    Truth,
+    attention,
+    causal,
+    heads,
+    padding_bias,
+    per_text,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def layer_told(
+def layer_by_definition(
     layer: nn.TransformerEncoderLayer, x: Tensor, bias: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """One text through torch's layer, by its parts."""
+    """Compute torch's encoder layer for one sequence from its submodules."""
     maps, y = multi_head(layer.self_attn, x, x, x, bias)
     x = layer.norm1(x + y)
     return maps, layer.norm2(x + layer.linear2(layer.linear1(x).relu()))
 
 
 class Encoder(nn.Module):
-    """Torch's encoder: in eval and without gradients it takes a path of its own."""
+    """torch's encoder, which has a fused fast path in eval mode without gradients."""
 
-    HEADS = 2  # of an odd number it does not
+    HEADS = 2  # the fast path needs an even number
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,22 +46,22 @@ class Encoder(nn.Module):
         self.encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(C, self.HEADS, 16, batch_first=True), 2
         )
-        for layer in self.encoder.layers:  # they begin as copies of one
+        for layer in self.encoder.layers:  # nn.TransformerEncoder copies one layer
             nn.init.normal_(layer.linear1.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.encoder(self.embed(tokens))
 
     def truth(self, tokens: Tensor) -> Truth:
-        return self.of(tokens, torch.ones_like(tokens, dtype=torch.bool))
+        return self.truth_of_real_tokens(tokens, torch.ones_like(tokens, dtype=torch.bool))
 
-    def of(self, tokens: Tensor, keeps: Tensor) -> Truth:
-        """Rows of padding are 0 in the path of its own; only real ones are compared."""
+    def truth_of_real_tokens(self, tokens: Tensor, keeps: Tensor) -> Truth:
+        """Compute the real tokens alone; the fast path returns 0 for padding."""
         calls, outputs = [[] for _ in self.encoder.layers], []
         for text, keep in zip(tokens, keeps, strict=True):
             x = self.embed(text)[keep]
             for call, layer in zip(calls, self.encoder.layers, strict=True):
-                maps, x = layer_told(layer, x)
+                maps, x = layer_by_definition(layer, x)
                 call.append(maps)
             outputs.append(torch.zeros(len(text), C, dtype=x.dtype))
             outputs[-1][keep] = x
@@ -55,17 +69,17 @@ class Encoder(nn.Module):
 
 
 class PaddedEncoder(Encoder):
-    """With padding, which that path leaves out."""
+    """torch's encoder with padding, which the fast path skips."""
 
     def forward(self, tokens: Tensor, padding: Tensor) -> Tensor:
         return self.encoder(self.embed(tokens), src_key_padding_mask=padding)
 
     def truth(self, tokens: Tensor, padding: Tensor) -> Truth:
-        return self.of(tokens, ~padding)
+        return self.truth_of_real_tokens(tokens, ~padding)
 
 
 class PositionsFirst(nn.Module):
-    """Torch's layer as it is by default, with a causal mask."""
+    """torch's layer with its default axes (positions first) and a causal mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,8 +90,8 @@ class PositionsFirst(nn.Module):
         return self.layer(self.embed(tokens), src_mask=mask)
 
     def truth(self, tokens: Tensor) -> Truth:
-        maps, output = texts(
-            lambda text: layer_told(self.layer, self.embed(text), causal(len(text))),
+        maps, output = per_text(
+            lambda text: layer_by_definition(self.layer, self.embed(text), causal(len(text))),
             tokens,
             axis=1,
         )
@@ -85,7 +99,7 @@ class PositionsFirst(nn.Module):
 
 
 class OfDict(Attends):
-    """A batch is a dict, and texts · heads are one axis of torch's own attention."""
+    """A dict as the batch; batch · heads as one axis of torch's SDPA."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,35 +115,35 @@ class OfDict(Attends):
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return {"hidden": self.out(y.view(B, H, T, D).transpose(1, 2).reshape(B, T, C))}
 
-    def told(self, x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)), hides(keep))
+    def by_definition(self, x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)), padding_bias(keep))
         return maps, self.out(y)
 
     def truth(self, batch: dict[str, Tensor]) -> Truth:
         keeps = batch["keep"]
-        whole, output = texts(self.told, self.embed(batch["tokens"]), keeps)
+        whole, output = per_text(self.by_definition, self.embed(batch["tokens"]), keeps)
         real = [maps[:, keep][..., keep] for maps, keep in zip(whole, keeps, strict=True)]
         columns = [maps[..., keep] for maps, keep in zip(whole, keeps, strict=True)]
         return Truth({"hidden": output}, [real], ([whole], [columns]))
 
 
 class HeadsFirst(nn.Module):
-    """No parameters: all texts of a head before those of the next, as torch's three axes."""
+    """SDPA on three axes, heads · batch first: the whole batch of head 0, then of head 1, …"""
 
     def fold(self, x: Tensor) -> Tensor:
         return torch.cat(x.chunk(H, dim=-1), dim=0)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        given = (self.fold(x) for x in (query, key, value))
-        y = F.scaled_dot_product_attention(*given)
+        inputs = (self.fold(x) for x in (query, key, value))
+        y = F.scaled_dot_product_attention(*inputs)
         return torch.cat(y.chunk(H, dim=0), dim=-1)
 
-    def told(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        return one(heads(query), heads(key), heads(value))
+    def by_definition(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return attention(heads(query), heads(key), heads(value))
 
 
 class WhisperAttention(Attends):
-    """Half of the scale on each side, keys turned in one permute."""
+    """Whisper: half of the scale on query and key each; keys transposed by `permute`."""
 
     def forward(self, x: Tensor, y: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         q, k, v = (z.view(*z.shape[:2], H, -1) for z in self.projected(x, y))
@@ -139,13 +153,13 @@ class WhisperAttention(Attends):
         weights = F.softmax(scores.float(), dim=-1).to(q.dtype)
         return self.out((weights @ v.permute(0, 2, 1, 3)).permute(0, 2, 1, 3).flatten(start_dim=2))
 
-    def told(self, x: Tensor, y: Tensor | None = None, bias: float = 0.0) -> tuple:
-        maps, y = one(*map(heads, self.projected(x, y)), bias)
+    def by_definition(self, x: Tensor, y: Tensor | None = None, bias: float = 0.0) -> tuple:
+        maps, y = attention(*map(heads, self.projected(x, y)), bias)
         return maps, self.out(y)
 
 
 class Whisper(nn.Module):
-    """Sound is encoded; words attend to each other, and to the sound."""
+    """An encoder of sound; words attend to each other and to the sound."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,12 +178,12 @@ class Whisper(nn.Module):
 
     def truth(self, mel: Tensor, tokens: Tensor) -> Truth:
         calls, outputs = ([], [], []), []
-        for one_, text in zip(mel, tokens, strict=True):
-            sound = F.gelu(self.conv(one_)).T
-            first, y = self.encode.told(sound)
+        for spectrum, text in zip(mel, tokens, strict=True):
+            sound = F.gelu(self.conv(spectrum)).T
+            first, y = self.encode.by_definition(sound)
             sound, x = self.norm(sound + y), self.embed(text)
-            second, y = self.attn.told(x, None, causal(len(x)))
-            third, z = self.cross_attn.told(self.norm(x + y), sound)
+            second, y = self.attn.by_definition(x, None, causal(len(x)))
+            third, z = self.cross_attn.by_definition(self.norm(x + y), sound)
             for call, maps in zip(calls, (first, second, third), strict=True):
                 call.append(maps)
             outputs.append((x + y + z) @ self.embed.weight.T)
@@ -177,7 +191,7 @@ class Whisper(nn.Module):
 
 
 def lengths(*real: int) -> Tensor:
-    """True for real tokens."""
+    """Return a mask that is True at real tokens."""
     return torch.arange(max(real)) < torch.tensor(real)[:, None]
 
 

@@ -1,19 +1,19 @@
-"""Layouts of vision models: an image or a picture of patches goes in."""
+"""Layout models of vision, whose input is an image or a grid of patches."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
 import math
 
 import torch
-from layout_truth import Attends, C, D, H, Layout, Truth, heads, one, texts
+from layout_truth import Attends, C, D, H, Layout, Truth, attention, heads, per_text
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 class Patches(nn.Module):
-    """An image as patches and a class token, attention, what the class token says."""
+    """An image as patches and a class token, attention, logits of the class token."""
 
     def __init__(self, attend: nn.Module, patches: int = 6) -> None:
         super().__init__()
@@ -27,24 +27,24 @@ class Patches(nn.Module):
         x = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1) + self.places
         return self.head((x + self.attend(self.norm(x)))[:, 0])
 
-    def image_told(self, image: Tensor) -> tuple[Tensor, Tensor]:
+    def image_by_definition(self, image: Tensor) -> tuple[Tensor, Tensor]:
         kernel, bias = self.patch.weight, self.patch.bias
         rows = [
-            torch.stack([(image[:, y : y + 2, x : x + 2] * one_).sum() for one_ in kernel]) + bias
+            torch.stack([(image[:, y : y + 2, x : x + 2] * w).sum() for w in kernel]) + bias
             for y in range(0, image.shape[1], 2)
             for x in range(0, image.shape[2], 2)
         ]
         x = torch.stack([self.cls[0, 0], *rows]) + self.places[0]
-        maps, y = self.attend.told(self.norm(x))
+        maps, y = self.attend.by_definition(self.norm(x))
         return maps, self.head((x + y)[0])
 
     def truth(self, image: Tensor) -> Truth:
-        maps, output = texts(self.image_told, image)
+        maps, output = per_text(self.image_by_definition, image)
         return Truth(output, [maps])
 
 
 class LucidViT(nn.Module):
-    """One projection without bias, cut in three, `attend` as a softmax module."""
+    """ViT of lucidrains: a fused projection without bias; the softmax is a module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class LucidViT(nn.Module):
         y = torch.matmul(self.drop(weights), v)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.to_qkv(x).chunk(3, dim=-1)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.to_qkv(x).chunk(3, dim=-1)))
         return maps, self.out(y)
 
 
 class TimmViT(nn.Module):
-    """Three in one reshape, a norm of queries and keys, torch's own attention."""
+    """ViT of timm: a fused projection, normalized queries and keys, torch's SDPA."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,14 +78,14 @@ class TimmViT(nn.Module):
         y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v, dropout_p=0.0)
         return self.proj(y.transpose(1, 2).reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = map(heads, self.qkv(x).chunk(3, dim=-1))
-        maps, y = one(self.q_norm(q), self.k_norm(k), v)
+        maps, y = attention(self.q_norm(q), self.k_norm(k), v)
         return maps, self.proj(y)
 
 
 class Clip(Attends):
-    """Texts · heads in one axis, the query scaled before the product."""
+    """CLIP: batch · heads in one axis; the query is scaled before the product."""
 
     def shape(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], -1, H, D).transpose(1, 2).contiguous()
@@ -99,13 +99,13 @@ class Clip(Attends):
         y = torch.bmm(weights, v).view(B, H, T, D).transpose(1, 2)
         return self.out(y.reshape(B, T, C))
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        maps, y = one(*map(heads, self.projected(x)))
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        maps, y = attention(*map(heads, self.projected(x)))
         return maps, self.out(y)
 
 
 class Detr(nn.Module):
-    """Positions first; places are added to queries and keys; learned queries ask the image."""
+    """DETR: positions first, added to queries and keys; learned queries attend to the image."""
 
     QUERIES = 4
 
@@ -126,8 +126,9 @@ class Detr(nn.Module):
 
     def truth(self, image: Tensor) -> Truth:
         first, second, outputs = [], [], []
-        for one_ in image:
-            x = torch.einsum("cyx,dc->yxd", one_, self.input.weight[:, :, 0, 0]) + self.input.bias
+        for pixels in image:
+            weight, bias = self.input.weight[:, :, 0, 0], self.input.bias
+            x = torch.einsum("cyx,dc->yxd", pixels, weight) + bias
             x, places = x.flatten(0, 1), self.places[:, 0]
             maps, y = multi_head(self.own, x + places, x + places, x)
             first.append(maps)
@@ -141,16 +142,16 @@ class Detr(nn.Module):
 def multi_head(
     module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, bias: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """One text through torch's module, by its parameters."""
+    """Compute torch's module for one sequence from its parameters."""
     weights, biases = module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3)
-    given = zip((query, key, value), weights, biases, strict=True)
+    inputs = zip((query, key, value), weights, biases, strict=True)
     count = module.num_heads
-    maps, y = one(*(heads(x @ weight.T + bias_, count) for x, weight, bias_ in given), bias)
+    maps, y = attention(*(heads(x @ weight.T + bias_, count) for x, weight, bias_ in inputs), bias)
     return maps, module.out_proj(y)
 
 
 class AcrossText(Attends):
-    """diffusers: places of an image ask the words of a text; heads go into the batch."""
+    """diffusers: pixels attend to the words of a text; heads are part of the batch axis."""
 
     def __init__(self) -> None:
         super().__init__(source=8)
@@ -170,14 +171,14 @@ class AcrossText(Attends):
         y = y.reshape(B, H, -1, D).permute(0, 2, 1, 3).reshape(B, -1, C)
         return self.out(y).transpose(-1, -2).reshape(B, C, high, wide) + hidden_states
 
-    def told(self, image: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, image: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         x = image.flatten(1).T
-        maps, y = one(*map(heads, self.projected(x, words)))
+        maps, y = attention(*map(heads, self.projected(x, words)))
         return maps, self.out(y).T.view_as(image) + image
 
 
 class ChannelsFirst(nn.Module):
-    """guided-diffusion: channels before places, heads in the batch, the scale on both sides."""
+    """guided-diffusion: channels before pixels, heads in the batch axis, scale on both sides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,17 +196,17 @@ class ChannelsFirst(nn.Module):
         a = torch.einsum("bts,bcs->bct", weights, v).reshape(b, -1, x.shape[-1])
         return (x + self.out(a)).reshape(b, c, *spatial)
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         flat = x.flatten(1)
         both = self.qkv.weight[:, :, 0] @ self.norm(flat[None])[0] + self.qkv.bias[:, None]
         q, k, v = both.view(H, 3, D, -1).transpose(2, 3).unbind(1)
-        maps, y = one(q, k, v)
+        maps, y = attention(q, k, v)
         y = self.out.weight[:, :, 0] @ y.T + self.out.bias[:, None]
         return maps, (flat + y).view_as(x)
 
 
 class Axial(nn.Module):
-    """Rows of an image and then its columns, each of them a text of its own."""
+    """Axial attention: each row of an image is a sequence, then each column."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,14 +221,14 @@ class Axial(nn.Module):
 
     def truth(self, x: Tensor) -> Truth:
         x = x.permute(0, 2, 3, 1)
-        first, along = texts(self.rows.told, x.flatten(0, 1))
-        second, across = texts(self.columns.told, torch.cat([*x.transpose(1, 2)]))
+        first, along = per_text(self.rows.by_definition, x.flatten(0, 1))
+        second, across = per_text(self.columns.by_definition, torch.cat([*x.transpose(1, 2)]))
         across = across.view(len(x), x.shape[2], x.shape[1], C).transpose(1, 2)
         return Truth((along.view_as(x) + across).permute(0, 3, 1, 2), [first, second])
 
 
 class Video(nn.Module):
-    """TimeSformer: each place over time, then each frame over its places."""
+    """TimeSformer: attention of each patch over time, then within each frame."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,14 +243,14 @@ class Video(nn.Module):
     def truth(self, x: Tensor) -> Truth:
         B, T, P, _ = x.shape
         tracks = torch.stack([video[:, place] for video in x for place in range(P)])
-        first, over = texts(self.time.told, tracks)
+        first, over = per_text(self.time.by_definition, tracks)
         x = x + over.view(B, P, T, C).transpose(1, 2)
-        second, inside = texts(self.space.told, torch.cat([*x]))
+        second, inside = per_text(self.space.by_definition, torch.cat([*x]))
         return Truth(x + inside.view_as(x), [first, second])
 
 
 class Alignment(nn.Module):
-    """AlphaFold's rows: (B, sequences, residues, C), a bias of pairs, a gate after."""
+    """AlphaFold's row attention on (B, sequences, residues, C), with a pair bias and a gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -265,14 +266,14 @@ class Alignment(nn.Module):
         y = y * torch.sigmoid(self.gate(msa)).unflatten(-1, (H, D))
         return self.out(y.flatten(-2))
 
-    def row_told(self, row: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-        given = (heads(f(row)) for f in (self.q, self.k, self.v))
-        maps, y = one(*given, self.pair(pair).permute(2, 0, 1))
+    def row_by_definition(self, row: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        inputs = (heads(f(row)) for f in (self.q, self.k, self.v))
+        maps, y = attention(*inputs, self.pair(pair).permute(2, 0, 1))
         return maps, self.out(y * self.gate(row).sigmoid())
 
     def truth(self, msa: Tensor, pair: Tensor) -> Truth:
         pairs = pair.repeat_interleave(msa.shape[1], dim=0)
-        maps, output = texts(self.row_told, torch.cat([*msa]), pairs)
+        maps, output = per_text(self.row_by_definition, torch.cat([*msa]), pairs)
         return Truth(output.view_as(msa), [maps])
 
 

@@ -1,6 +1,6 @@
-"""Layouts of vision models whose windows lie in the batch, or in an axis of their own."""
+"""Layout models of vision whose windows are part of the batch axis, or a separate axis."""
 
-# ruff: noqa: D102 - `forward` and `told` are what layout_truth.py says of them
+# ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import math
 
 import torch
 from layout_models_vision import image
-from layout_truth import C, D, H, Layout, Truth, heads, one
+from layout_truth import C, D, H, Layout, Truth, attention, heads
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 def windows(x: Tensor, size: int) -> Tensor:
-    """(B, high, wide, C) as (B · windows, size, size, C)."""
+    """Reshape (B, high, wide, C) to (B · windows, size, size, C)."""
     B, high, wide, width = x.shape
     x = x.view(B, high // size, size, wide // size, size, width)
     return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, size, size, width)
@@ -28,7 +28,7 @@ def whole(x: Tensor, high: int, wide: int) -> Tensor:
 
 
 def places(high: int, wide: int, size: int, shift: int = 0) -> list[list[tuple[int, int]]]:
-    """Of each window, the places of the image that it holds, in order."""
+    """Return the image coordinates of the patches of each window, in order."""
     return [
         [
             ((top + y + shift) % high, (left + x + shift) % wide)
@@ -41,7 +41,7 @@ def places(high: int, wide: int, size: int, shift: int = 0) -> list[list[tuple[i
 
 
 class SamAttention(nn.Module):
-    """Square windows come in; a bias of rows and one of columns are made from the queries."""
+    """SAM: square windows, with row and column biases computed from the queries."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class SamAttention(nn.Module):
 
     def scores(self, q: Tensor, k: Tensor, size: int) -> Tensor:
         scores = (q * D**-0.5) @ k.transpose(-2, -1)
-        at = torch.arange(size, device=q.device)
-        far = at[:, None] - at + size - 1
+        position = torch.arange(size, device=q.device)
+        distance = position[:, None] - position + size - 1
         square = q.reshape(q.shape[0], size, size, D)
-        of_rows = torch.einsum("bhwc,hkc->bhwk", square, self.rows[far])
-        of_columns = torch.einsum("bhwc,wkc->bhwk", square, self.columns[far])
+        of_rows = torch.einsum("bhwc,hkc->bhwk", square, self.rows[distance])
+        of_columns = torch.einsum("bhwc,wkc->bhwk", square, self.columns[distance])
         scores = scores.view(q.shape[0], size, size, size, size)
         scores = scores + of_rows[:, :, :, :, None] + of_columns[:, :, :, None, :]
         return scores.view(q.shape[0], size * size, size * size)
@@ -67,8 +67,8 @@ class SamAttention(nn.Module):
         y = y.view(B, H, size, size, -1).permute(0, 2, 3, 1, 4).reshape(B, size, size, -1)
         return self.proj(y)
 
-    def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """One window (size · size, C)."""
+    def by_definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute one window (size · size, C)."""
         q, k, v = map(heads, self.qkv(x).chunk(3, dim=-1))
         bias = torch.zeros(H, len(x), len(x), dtype=x.dtype)
         for n in range(len(x)):
@@ -76,12 +76,12 @@ class SamAttention(nn.Module):
                 down = n // self.size - m // self.size + self.size - 1
                 right = n % self.size - m % self.size + self.size - 1
                 bias[:, n, m] = q[:, n] @ (self.rows[down] + self.columns[right])
-        maps, y = one(q, k, v, bias)
+        maps, y = attention(q, k, v, bias)
         return maps, self.proj(y)
 
 
 class Sam(nn.Module):
-    """SAM's encoder: an image is padded with zeros, which are attended to, and cut to windows."""
+    """SAM's encoder: windows of an image that is padded with zeros; the zeros are attended to."""
 
     SIZE = 3
 
@@ -109,7 +109,7 @@ class Sam(nn.Module):
                 tokens = torch.zeros(len(part), C, dtype=x.dtype)
                 for i in real:
                     tokens[i] = self.norm(x[b][part[i]])
-                maps, y = self.attend.told(tokens)
+                maps, y = self.attend.by_definition(tokens)
                 call.append(maps)
                 for i in real:
                     output[b][part[i]] += y[i]
@@ -117,7 +117,7 @@ class Sam(nn.Module):
 
 
 class Swin(nn.Module):
-    """Windows in the batch, shifted, with a mask of what the shift put beside each other."""
+    """Swin: shifted windows in the batch axis; a mask separates regions that the shift joins."""
 
     SIZE = 2
 
@@ -127,18 +127,18 @@ class Swin(nn.Module):
         self.qkv, self.proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
         self.table = nn.Parameter(torch.randn((2 * self.SIZE - 1) ** 2, H))
         axis = torch.arange(self.SIZE)
-        at = torch.stack(torch.meshgrid([axis, axis], indexing="ij")).flatten(1)
-        far = at[:, :, None] - at[:, None] + self.SIZE - 1
-        self.register_buffer("index", far[0] * (2 * self.SIZE - 1) + far[1])
+        position = torch.stack(torch.meshgrid([axis, axis], indexing="ij")).flatten(1)
+        distance = position[:, :, None] - position[:, None] + self.SIZE - 1
+        self.register_buffer("index", distance[0] * (2 * self.SIZE - 1) + distance[1])
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return (q * D**-0.5) @ k.transpose(-2, -1) + self.bias().unsqueeze(0)
 
     def bias(self) -> Tensor:
-        """(H, places, places)."""
+        """Return the bias (H, patches, patches)."""
         return self.table[self.index.view(-1)].view(*self.index.shape, -1).permute(2, 0, 1)
 
-    def hidden(self, high: int, wide: int, device: torch.device) -> Tensor:
+    def shift_mask(self, high: int, wide: int, device: torch.device) -> Tensor:
         region, number = torch.zeros(1, high, wide, 1, device=device), 0
         parts = slice(0, -self.SIZE), slice(-self.SIZE, -self.shift), slice(-self.shift, None)
         for rows in parts:
@@ -156,19 +156,19 @@ class Swin(nn.Module):
         q, k, v = self.qkv(parts).reshape(P, T, 3, H, D).permute(2, 0, 3, 1, 4)
         scores = self.scores(q, k)
         if self.shift:
-            mask = self.hidden(high, wide, x.device)
+            mask = self.shift_mask(high, wide, x.device)
             scores = scores.view(P // len(mask), len(mask), H, T, T) + mask[:, None][None]
             scores = scores.view(-1, H, T, T)
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(P, T, C)
         y = whole(self.proj(y).view(-1, self.SIZE, self.SIZE, C), high, wide)
         return x + torch.roll(y, (self.shift, self.shift), (1, 2))
 
-    def given(self, x: Tensor, bias: Tensor) -> tuple:
-        """What `one` is told of a window."""
+    def attention_inputs(self, x: Tensor, bias: Tensor) -> tuple:
+        """Return the arguments of `attention` for a window."""
         return (*map(heads, self.qkv(x).chunk(3, dim=-1)), self.bias() + bias)
 
-    def told(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """One image (high, wide, C): the maps of its windows."""
+    def by_definition(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Compute one image (high, wide, C); return the maps of its windows."""
         high, wide, _ = x.shape
         each, output = [], x.clone()
         for part in places(high, wide, self.SIZE, self.shift):
@@ -178,7 +178,7 @@ class Swin(nn.Module):
                     apart = max(abs(row - other_row), abs(column - other_column))
                     bias[n, m] = 0.0 if apart < self.SIZE else -100.0
             tokens = self.norm(torch.stack([x[place] for place in part]))
-            maps, y = one(*self.given(tokens, bias))
+            maps, y = attention(*self.attention_inputs(tokens, bias))
             each.append(maps)
             for place, row in zip(part, self.proj(y), strict=True):
                 output[place] += row
@@ -186,7 +186,7 @@ class Swin(nn.Module):
 
 
 class SwinV2(Swin):
-    """Cosines instead of products, a scale of each head, a bias between 0 and 16."""
+    """SwinV2: cosine scores, a scale per head, a bias between 0 and 16."""
 
     def __init__(self, shift: int = 0) -> None:
         super().__init__(shift)
@@ -197,7 +197,7 @@ class SwinV2(Swin):
         scale = torch.clamp(self.logit_scale, max=math.log(1.0 / 0.01)).exp()
         return cosines * scale + (16 * torch.sigmoid(self.bias())).unsqueeze(0)
 
-    def given(self, x: Tensor, bias: Tensor) -> tuple:
+    def attention_inputs(self, x: Tensor, bias: Tensor) -> tuple:
         q, k, v = map(heads, self.qkv(x).chunk(3, dim=-1))
         q = q / (q * q).sum(-1, keepdim=True).sqrt() * self.logit_scale.exp()
         k = k / (k * k).sum(-1, keepdim=True).sqrt()
@@ -205,7 +205,7 @@ class SwinV2(Swin):
 
 
 class Shifted(nn.Module):
-    """A layer whose windows lie straight, and one whose windows are shifted."""
+    """A layer without a shift, then a layer with shifted windows."""
 
     def __init__(self, kind: type[Swin]) -> None:
         super().__init__()
@@ -221,14 +221,14 @@ class Shifted(nn.Module):
     def truth(self, image: Tensor) -> Truth:
         x, calls = self.patch(image).permute(0, 2, 3, 1), []
         for layer in self.layers:
-            each = [layer.told(one_) for one_ in x]
-            calls.append([maps for of_image, _ in each for maps in of_image])
+            each = [layer.by_definition(picture) for picture in x]
+            calls.append([window_maps for image_maps, _ in each for window_maps in image_maps])
             x = torch.stack([y for _, y in each])
         return Truth(x, calls)
 
 
 class Scunet(nn.Module):
-    """Heads before texts and windows: einsums of five letters."""
+    """SCUNet: heads before batch and windows, in einsums of five axes."""
 
     SIZE = 2
 
@@ -250,19 +250,19 @@ class Scunet(nn.Module):
         y = whole(y.reshape(-1, self.SIZE, self.SIZE, C), high, wide)
         return (x + y).permute(0, 3, 1, 2)
 
-    def told(self, image: Tensor) -> tuple[list[Tensor], Tensor]:
+    def by_definition(self, image: Tensor) -> tuple[list[Tensor], Tensor]:
         each, output = [], image.clone()
         for part in places(*image.shape[1:], self.SIZE):
             tokens = torch.stack([image[:, row, column] for row, column in part])
-            maps, y = one(*map(heads, self.qkv(tokens).chunk(3, dim=-1)), self.bias)
+            maps, y = attention(*map(heads, self.qkv(tokens).chunk(3, dim=-1)), self.bias)
             each.append(maps)
-            for (row, column), told in zip(part, self.out(y), strict=True):
-                output[:, row, column] += told
+            for (row, column), update in zip(part, self.out(y), strict=True):
+                output[:, row, column] += update
         return each, output
 
     def truth(self, image: Tensor) -> Truth:
-        each = [self.told(one_) for one_ in image]
-        maps = [one_ for of_image, _ in each for one_ in of_image]
+        each = [self.by_definition(picture) for picture in image]
+        maps = [window_maps for image_maps, _ in each for window_maps in image_maps]
         return Truth(torch.stack([y for _, y in each]), [maps])
 
 

@@ -1,4 +1,4 @@
-"""A fresh model of a layout, a run of it, and what recording changes of that."""
+"""Building and running a layout model, and comparing runs with and without recording."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SEED = 5
 def built(layout: Layout, device: str) -> tuple[nn.Module, tuple]:
     torch.manual_seed(SEED)
     model = peaked(layout.make()).train(layout.training)
-    return on(device, (model, layout.given()))
+    return on(device, (model, layout.inputs()))
 
 
-def ran(model: nn.Module, given: tuple) -> Any:
+def ran(model: nn.Module, inputs: tuple) -> Any:
     torch.manual_seed(RUN)
-    return model(*given)
+    return model(*inputs)
 
 
-def can_be_told() -> bool:
-    """Whether the recorder takes `axes`."""
+def record_accepts_axes() -> bool:
+    """Whether `heedful.record` has the argument `axes`."""
     return "axes" in inspect.signature(heedful.record).parameters
 
 
@@ -44,61 +44,61 @@ def flat(value: Any):
     elif isinstance(value, dict):
         yield from flat(list(value.values()))
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from flat(one)
+        for item in value:
+            yield from flat(item)
 
 
 def changed(layout: Layout, device: str) -> str:
-    """What recording changes of a run, with gradients or without."""
+    """Return the name of the first result that recording changes, or an empty string."""
     for grad in (False, True):
-        plain = left(layout, device, grad, is_recorded=False)
+        plain = results(layout, device, grad, is_recorded=False)
         try:
-            during = left(layout, device, grad, is_recorded=True)
+            during = results(layout, device, grad, is_recorded=True)
         except HeedfulError:
             continue
-        except Exception as error:  # of the recorder: the model alone has just run
+        except Exception as error:  # the recorder's: the model alone has just run
             return f"{type(error).__name__}: {error}"
-        for what, bits in plain.items():
-            if bits != during[what]:
-                return what if grad else f"{what}, without gradients"
+        for name, bits in plain.items():
+            if bits != during[name]:
+                return name if grad else f"{name}, without gradients"
     return ""
 
 
-def left(layout: Layout, device: str, grad: bool, is_recorded: bool) -> dict[str, Any]:
-    """All that a run of a fresh model leaves, in bits."""
-    model, given = built(layout, device)
-    calls, floats = counted(model), [one for one in flat(given) if one.is_floating_point()]
-    for one in floats:
-        one.requires_grad_(grad)
+def results(layout: Layout, device: str, grad: bool, is_recorded: bool) -> dict[str, Any]:
+    """Run a new model once and return all results of the run as bytes."""
+    model, inputs = built(layout, device)
+    calls, floats = counted(model), [x for x in flat(inputs) if x.is_floating_point()]
+    for tensor in floats:
+        tensor.requires_grad_(grad)
     with torch.set_grad_enabled(grad):
         if is_recorded:
             with heedful.record(model, **options(layout)):
-                output = ran(model, given)
+                output = ran(model, inputs)
         else:
-            output = ran(model, given)
+            output = ran(model, inputs)
     state = random_state(device)
     if grad:
-        with suppress(RuntimeError):  # a cache that is written into has none
-            sum(one.sum() for one in flat(output) if one.requires_grad).backward()
-    grads = [one.grad for one in (*model.parameters(), *floats)]
+        with suppress(RuntimeError):  # a cache that is written in place has no gradient
+            sum(tensor.sum() for tensor in flat(output) if tensor.requires_grad).backward()
+    grads = [tensor.grad for tensor in (*model.parameters(), *floats)]
     return {
         "output": bits(output),
-        "gradients": [bits(one) if one is not None else None for one in grads],
+        "gradients": [bits(grad_) if grad_ is not None else None for grad_ in grads],
         "buffers": bits(model.state_dict()),
-        "inputs": bits(given),
+        "inputs": bits(inputs),
         "random state": bits(state),
         "forward passes": dict(calls),
     }
 
 
 def counted(model: nn.Module) -> Counter:
-    """How often each module of this benchmark runs; torch's have fast paths that hooks close."""
+    """Count the runs of each module, except torch's own: hooks would disable their fast paths."""
     calls: Counter = Counter()
 
     def counting(name: str, forward: Any) -> Any:
-        def run(*given: Any, **named: Any) -> Any:
+        def run(*inputs: Any, **options: Any) -> Any:
             calls[name] += 1
-            return forward(*given, **named)
+            return forward(*inputs, **options)
 
         return run
 
@@ -109,5 +109,5 @@ def counted(model: nn.Module) -> Counter:
 
 
 def bits(value: Any) -> list[tuple]:
-    found = (one.detach().contiguous().cpu() for one in flat(value))
-    return [(one.dtype, tuple(one.shape), one.numpy().tobytes()) for one in found]
+    tensors = (tensor.detach().contiguous().cpu() for tensor in flat(value))
+    return [(x.dtype, tuple(x.shape), x.numpy().tobytes()) for x in tensors]

@@ -1,8 +1,8 @@
-"""What every layout of attention shares: how it is told apart, and its maps by their definition.
+"""Shared parts of the layout models: types, and attention computed by its definition.
 
-A layout is a module with `forward`, as public code writes it, and `told`, which computes one text
-(or window) alone, head by head, as softmax is defined. `told` gives the maps (heads, queries, keys)
-and the output; that the output is the one of `forward` is what makes the maps certain.
+A layout model has `forward`, written as public code writes it, and `by_definition`, which computes
+one sequence (or window) alone, head by head, as softmax is defined. `by_definition` returns the
+maps (heads, queries, keys) and the output. Its output must equal the output of `forward`.
 """
 
 from __future__ import annotations
@@ -14,68 +14,68 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-H, D = 3, 4  # heads, and the width of each
+H, D = 3, 4  # heads, width of a head
 C = H * D
-N, M = 5, 7  # queries and keys, where they are not the same
-RUN = 11  # the seed before each run
+N, M = 5, 7  # numbers of queries and keys where they differ
+RUN = 11  # the seed set before each run
 
-Maps = list[list[Tensor]]  # of each call and each sequence, (heads, queries, keys)
+Maps = list[list[Tensor]]  # for each call and sequence, a map (heads, queries, keys)
 
 
 class Layout(NamedTuple):
-    """A model and what it is given; `axes` is what a user could tell the recorder."""
+    """Factories of a model and of its inputs; `axes` is passed to the recorder."""
 
     make: Callable[[], nn.Module]
-    given: Callable[[], tuple]
+    inputs: Callable[[], tuple]
     training: bool = False
     axes: dict[str, str] | None = None
 
 
 class Truth(NamedTuple):
-    """The output, and the maps, or None where there is none; `others` may be shown instead."""
+    """The output and the maps (None without attention); `others` are equally correct maps."""
 
     output: Any
     calls: Maps | None
     others: tuple[Maps, ...] = ()
 
 
-def truth_of(model: nn.Module, given: tuple) -> Truth:
-    """What the model says of itself, or what its `told` says of each text."""
+def truth_of(model: nn.Module, inputs: tuple) -> Truth:
+    """Return the model's `truth`, or apply its `by_definition` to each sequence."""
     if hasattr(model, "truth"):
-        return model.truth(*given)
-    maps, output = texts(model.told, *given)
+        return model.truth(*inputs)
+    maps, output = per_text(model.by_definition, *inputs)
     return Truth(output, [maps])
 
 
-def attends(model: nn.Module) -> set[str]:
-    """Names of the modules that attend, and of the model, of which all that it lacks is told."""
-    told = {name for name, part in model.named_modules() if name and hasattr(part, "told")}
-    return told | {type(model).__name__}
+def attending_modules(model: nn.Module) -> set[str]:
+    """Return the names under which the recorder may report a missed module, the model included."""
+    names = {name for name, part in model.named_modules() if hasattr(part, "by_definition")}
+    return names - {""} | {type(model).__name__}
 
 
-def texts(told: Callable, *given: Tensor, axis: int = 0) -> tuple[list[Tensor], Tensor]:
-    """The maps of each text, and their outputs together."""
-    each = [told(*one) for one in zip(*(one.unbind(axis) for one in given), strict=True)]
+def per_text(function: Callable, *inputs: Tensor, axis: int = 0) -> tuple[list[Tensor], Tensor]:
+    """Apply a function to each sequence; return the list of maps and the stacked outputs."""
+    each = [function(*text) for text in zip(*(x.unbind(axis) for x in inputs), strict=True)]
     return [maps for maps, _ in each], torch.stack([output for _, output in each], axis)
 
 
 def heads(x: Tensor, count: int = H) -> Tensor:
-    """(length, heads · width) as (heads, length, width)."""
+    """Reshape (length, heads · width) to (heads, length, width)."""
     return torch.stack(x.chunk(count, dim=-1))
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Of each row, by its definition."""
-    raised = (scores - scores.amax(-1, keepdim=True)).exp()
-    return raised / raised.sum(-1, keepdim=True)
+    """Compute the softmax of each row by its definition."""
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum(-1, keepdim=True)
 
 
-def one(
+def attention(
     query: Tensor, key: Tensor, value: Tensor, bias: Any = 0.0, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One text, head by head: its maps, and the outputs of all heads side by side.
+    """Return the maps of one sequence, computed head by head, and the concatenated outputs.
 
-    `bias` is a number or (heads or 1, queries, keys); keys may be of fewer heads.
+    `bias` is a number or (heads or 1, queries, keys); key and value may have fewer heads.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     shape = (len(query), query.shape[1], key.shape[1])
@@ -89,19 +89,19 @@ def one(
 
 
 def causal(queries: int, keys: int | None = None) -> Tensor:
-    """-inf for keys after their query; the last query sees all."""
+    """Return a bias of -inf for keys after their query; the last query attends to all keys."""
     keys = queries if keys is None else keys
-    hidden = torch.arange(keys) > torch.arange(queries)[:, None] + keys - queries
-    return torch.zeros(queries, keys, dtype=torch.double).masked_fill(hidden, -math.inf)
+    masked = torch.arange(keys) > torch.arange(queries)[:, None] + keys - queries
+    return torch.zeros(queries, keys, dtype=torch.double).masked_fill(masked, -math.inf)
 
 
-def hides(keep: Tensor) -> Tensor:
-    """-inf where not kept."""
+def padding_bias(keep: Tensor) -> Tensor:
+    """Return a bias of -inf where `keep` is False."""
     return torch.zeros(keep.shape, dtype=torch.double).masked_fill(~keep, -math.inf)
 
 
 def peaked(model: nn.Module) -> nn.Module:
-    """Its projections drawn again, large enough that heads choose."""
+    """Redraw the projections with a spread that makes the attention of the heads peaked."""
     for part in model.modules():
         if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d):
             _draw(part.weight)
@@ -116,7 +116,7 @@ def _draw(weight: nn.Parameter) -> None:
 
 
 class Attends(nn.Module):
-    """Projections of queries, keys, values and the output, which most layouts have."""
+    """Base class with the four projections that most layouts have."""
 
     def __init__(self, width: int = C, keys: int = C, source: int = C) -> None:
         super().__init__()
@@ -124,6 +124,6 @@ class Attends(nn.Module):
         self.k, self.v = nn.Linear(source, keys), nn.Linear(source, keys)
 
     def projected(self, x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, of x alone or of x and y."""
+        """Return the query of x, and the key and value of y (default: of x)."""
         y = x if y is None else y
         return self.q(x), self.k(y), self.v(y)

@@ -1,19 +1,19 @@
-"""Layouts of attention as public code writes them: what the recorder shows beside their true maps.
+"""Recorded maps of many axis layouts of attention, compared with the maps by definition.
 
     python benchmarks/layouts.py [--only NAME …] [--device cuda] [--json]
 
-Each is a small model of its own (`layout_models_*.py`) that also computes its maps by their
-definition, in float64, text by text and head by head. Those are first held beside the model's own
-output, so that they are certain. Then the model is recorded. The verdicts:
+Each layout is a small model, written as public code writes it (`layout_models_*.py`). It also
+computes its maps by definition, in float64, for each sequence and head. The benchmark first checks
+that this computation gives the model's output. Then it records the model. The verdicts:
 
-    right, told | verified | usual | guessed    every map is equal, to 1e-5, in its place
-    refused                                     left out by the name of its module, or by an error
-    LOST                                        a map is neither shown nor refused
-    WRONG, guessed | usual | verified | told    a map differs, and its layout said so
+    right, told | verified | usual | guessed    every map is equal to 1e-5; how axes were identified
+    refused                                     the recorder names the module or raises an error
+    LOST                                        a map is neither recorded nor refused
+    WRONG, guessed | usual | verified | told    a map differs; how the axes were identified
 
-CHANGED is a model whose output, gradients, buffers, random state or number of forward passes are
-not those of a run without the recorder, bit for bit. The last column says what the verdict is after
-`recording.verify`.
+CHANGED: recording changed the output, gradients, buffers, random state or number of forward passes,
+which must equal those of a plain run bit for bit. The verdict after `recording.verify` follows in
+the next to last column.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ import layout_models_torch
 import layout_models_vision
 import layout_models_windows
 import torch
-from layout_runs import bits, built, can_be_told, changed, flat, options, ran
-from layout_truth import Layout, Maps, Truth, attends, truth_of
-from placed import add_device, exactly, on, random_state
+from layout_runs import bits, built, changed, flat, options, ran, record_accepts_axes
+from layout_truth import Layout, Maps, Truth, attending_modules, truth_of
+from placed import add_device, make_deterministic, on, random_state
 from torch import Tensor, nn
 
 import heedful
@@ -52,7 +52,7 @@ FILES = (
     layout_models_torch,
     layout_models_exotic,
 )
-LAYOUTS: dict[str, Layout] = {name: one for file in FILES for name, one in file.LAYOUTS.items()}
+LAYOUTS: dict[str, Layout] = {key: layout for f in FILES for key, layout in f.LAYOUTS.items()}
 TOLERANCE, CERTAIN = 1e-5, 1e-5
 SHOWN, VERIFIED = 42, 50
 WORDS = ("told", "verified", "usual", "guessed")
@@ -69,16 +69,16 @@ class Row(NamedTuple):
 
     name: str
     verdict: str
-    right: int = 0  # maps of a sequence that are right
-    maps: int = 0  # those that there are
+    right: int = 0  # number of maps that are right
+    maps: int = 0  # number of maps
     worst: float = 0.0
     changed: str = ""
     verified: str = ""
     why: str = ""
 
 
-class Found(NamedTuple):
-    """What a recording is, beside one of the truths."""
+class Comparison(NamedTuple):
+    """The result of comparing a recording with the maps by definition."""
 
     verdict: str
     right: int
@@ -90,16 +90,16 @@ class Found(NamedTuple):
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
-    exactly(arguments.device)
+    make_deterministic(arguments.device)
     warnings.simplefilter("ignore")
     rows = []
     for name in arguments.only or [*LAYOUTS]:
-        if LAYOUTS[name].axes and not can_be_told():
+        if LAYOUTS[name].axes and not record_accepts_axes():
             continue
-        rows.append(tried(name, arguments.device))
+        rows.append(examine(name, arguments.device))
         if not arguments.json:
             print(line(rows[-1]), flush=True)
-    missed = bars(rows, *((0, 0) if arguments.only else (SHOWN, VERIFIED)))
+    missed = missed_targets(rows, *((0, 0) if arguments.only else (SHOWN, VERIFIED)))
     if arguments.json:
         print(json.dumps([row._asdict() for row in rows], indent=1))
     else:
@@ -109,57 +109,57 @@ def main() -> None:
 
 def line(row: Row) -> str:
     worst = f"{row.worst:8.1e}" if row.right else " " * 8
-    told = f"CHANGED: {row.changed}; {row.why}" if row.changed else row.why
+    why = f"CHANGED: {row.changed}; {row.why}" if row.changed else row.why
     counted = f"{row.right} of {row.maps}"
-    return f"{row.name:32}{row.verdict:21}{counted:>8} {worst}  {row.verified:27} {told}"[:200]
+    return f"{row.name:32}{row.verdict:21}{counted:>8} {worst}  {row.verified:27} {why}"[:200]
 
 
 def totals(rows: list[Row]) -> str:
     verdicts = Counter(row.verdict for row in rows)
-    told = ", ".join(f"{verdicts[one]} {one}" for one in WORST_LAST if verdicts[one])
+    counts = ", ".join(f"{verdicts[name]} {name}" for name in WORST_LAST if verdicts[name])
     after = Counter(row.verified for row in rows if row.verified)
     changed = sum(bool(row.changed) for row in rows)
-    verified = "; verified: " + ", ".join(f"{n} {one}" for one, n in after.items()) if after else ""
-    return f"{len(rows)} layouts: {told}; {changed} changed{verified}"
+    verified = "; after verify: " + ", ".join(f"{n} {name}" for name, n in after.items())
+    return f"{len(rows)} layouts: {counts}; {changed} changed{verified if after else ''}"
 
 
-def bars(rows: list[Row], shown: int, verified: int) -> list[str]:
-    """Those that are missed, in words."""
+def missed_targets(rows: list[Row], shown: int, verified: int) -> list[str]:
+    """Return a sentence for each target that the results miss."""
     right = sum(row.verdict.startswith("right") for row in rows)
     after = sum(row.verified.startswith("right") for row in rows)
     certain = ("WRONG, told", "WRONG, verified")
     none = {
-        "wrong while told or verified": sum(
-            one in certain for row in rows for one in (row.verdict, row.verified)
+        "wrong although told or verified": sum(
+            verdict in certain for row in rows for verdict in (row.verdict, row.verified)
         ),
         "lost": sum(row.verdict == "LOST" for row in rows),
         "changed": sum(bool(row.changed) or "CHANGED" in row.verified for row in rows),
     }
-    missed = [f"BAR MISSED: {count} {what}, not 0" for what, count in none.items() if count]
+    missed = [f"TARGET MISSED: {count} {what}, not 0" for what, count in none.items() if count]
     usual = sum(row.verdict == "WRONG, usual" for row in rows)
     if usual > 2:
-        missed.append(f"BAR MISSED: {usual} wrong while usual, not at most 2")
-    for count, wanted, when in ((right, shown, "at once"), (after, verified, "after verify")):
-        if count < wanted:
-            missed.append(f"BAR MISSED: {count} shown right {when}, not {wanted}")
+        missed.append(f"TARGET MISSED: {usual} wrong by the usual order, not at most 2")
+    for count, target, when in ((right, shown, "at once"), (after, verified, "after verify")):
+        if count < target:
+            missed.append(f"TARGET MISSED: {count} right {when}, not {target}")
     return missed
 
 
-def tried(name: str, device: str) -> Row:
-    """The verdict on one layout, after its own truth is known to be certain."""
+def examine(name: str, device: str) -> Row:
+    """Record one layout and compare it with its maps by definition."""
     layout = LAYOUTS[name]
-    model, given = built(layout, device)
-    truth = certain(name, model, given, device)
+    model, inputs = built(layout, device)
+    truth = certain(name, model, inputs, device)
     recording: Any = None
     try:
-        recording = recorded(model, given, layout)
-        found = judged(recording, truth, attends(model))
+        recording = recorded(model, inputs, layout)
+        result = compare(recording, truth, attending_modules(model))
     except HeedfulError as error:
-        found = Found("refused", 0, _count(truth), 0.0, str(error))
-    except Exception as error:  # nobody is told by a name what is missing
-        found = Found("LOST", 0, _count(truth), 0.0, f"{type(error).__name__}: {error}")
-    after = verified(recording, model, given, truth, device)
-    return Row(name, *found[:4], changed=changed(layout, device), verified=after, why=found.why)
+        result = Comparison("refused", 0, _count(truth), 0.0, str(error))
+    except Exception as error:  # such an error does not name the module that is missing
+        result = Comparison("LOST", 0, _count(truth), 0.0, f"{type(error).__name__}: {error}")
+    after = verified(recording, model, inputs, truth, device)
+    return Row(name, *result[:4], changed=changed(layout, device), verified=after, why=result.why)
 
 
 def _count(truth: Truth) -> int:
@@ -167,127 +167,126 @@ def _count(truth: Truth) -> int:
 
 
 @torch.no_grad()
-def recorded(model: nn.Module, given: tuple, layout: Layout) -> Any:
+def recorded(model: nn.Module, inputs: tuple, layout: Layout) -> Any:
     with heedful.record(model, **options(layout)) as recording:
-        ran(model, given)
+        ran(model, inputs)
     return recording
 
 
 @torch.no_grad()
-def certain(name: str, model: nn.Module, given: tuple, device: str) -> Truth:
-    """The truth, whose output is the model's, and whose maps are not all alike.
+def certain(name: str, model: nn.Module, inputs: tuple, device: str) -> Truth:
+    """Return the maps by definition, after checks of their output and of how much they differ.
 
-    That the maps explain the output is all that makes them certain, so a layout whose truth does
-    not is a fault of this benchmark.
+    A failed check is an error of this benchmark, not of the recorder.
     """
-    with torch.device(device):  # the models' own definitions name none; here nothing is recorded
-        found = truth_of(copy.deepcopy(model).double(), in_double(given))
-    truth = Truth(*on("cpu", tuple(found)))
-    outputs = (on("cpu", ran(model, given)), truth.output)
-    real, told = (list(flat(output)) for output in outputs)
-    for one, other in zip(real, told, strict=True):
-        far = float((one - other).abs().max() / other.abs().max())
-        if one.shape != other.shape or not far <= CERTAIN:
-            raise AssertionError(f"{name}: its truth is not what it computes, by {far:.1e}")
+    with torch.device(device):  # `by_definition` names no device; nothing is recorded here
+        double = truth_of(copy.deepcopy(model).double(), in_double(inputs))
+    truth = Truth(*on("cpu", tuple(double)))
+    outputs = (on("cpu", ran(model, inputs)), truth.output)
+    for real, expected in zip(*(list(flat(output)) for output in outputs), strict=True):
+        error = float((real - expected).abs().max() / expected.abs().max())
+        if real.shape != expected.shape or not error <= CERTAIN:
+            raise AssertionError(f"{name}: `by_definition` differs from `forward` by {error:.1e}")
     for call in truth.calls or ():
-        if not _is_telling(call):
-            raise AssertionError(f"{name}: maps that are too much alike to tell them apart")
+        if not _is_distinct(call):
+            raise AssertionError(f"{name}: the maps are too similar to tell them apart")
     return truth
 
 
-def _is_telling(call: list[Tensor]) -> bool:
-    """Whether maps of sequences and heads differ from each other, and rows from even ones.
+def _is_distinct(call: list[Tensor]) -> bool:
+    """Whether the maps of sequences and heads differ from each other and from uniform weights.
 
-    Where a mask leaves each query one key, no map can differ, and few short ones may be alike.
+    Maps whose rows all have one unmasked key are skipped. A quarter of the pairs may be alike.
     """
-    maps = [one for each in call for one in each if (one.amax(-1) < 1).any()]
+    maps = [map_ for text in call for map_ in text if (map_.amax(-1) < 1).any()]
     pairs = [
-        float((one - other).abs().max()) > 0.02
-        for i, one in enumerate(maps)
+        float((map_ - other).abs().max()) > 0.02
+        for i, map_ in enumerate(maps)
         for other in maps[:i]
-        if one.shape == other.shape
+        if map_.shape == other.shape
     ]
-    peaks = [float(one.amax()) * one.shape[-1] for one in maps] or [2.0]
+    peaks = [float(map_.amax()) * map_.shape[-1] for map_ in maps] or [2.0]
     return pairs.count(False) <= len(pairs) // 4 and sum(peaks) / len(peaks) > 1.2
 
 
-def in_double(given: Any) -> Any:
-    if isinstance(given, Tensor):
-        return given.double() if given.is_floating_point() else given
-    if isinstance(given, dict):
-        return {name: in_double(one) for name, one in given.items()}
-    return type(given)(in_double(one) for one in given)
+def in_double(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {name: in_double(item) for name, item in value.items()}
+    return type(value)(in_double(item) for item in value)
 
 
-def judged(recording: Any, truth: Truth, names: set[str]) -> Found:
-    """Beside the truth, or that of its alternatives which is nearest."""
+def compare(recording: Any, truth: Truth, names: set[str]) -> Comparison:
+    """Compare with each correct set of maps; return the best result."""
     options = [truth.calls or [], *truth.others]
     return min(
-        (against(recording, calls, names) for calls in options),
-        key=lambda found: WORST_LAST.index(found.verdict),
+        (compare_maps(recording, calls, names) for calls in options),
+        key=lambda result: WORST_LAST.index(result.verdict),
     )
 
 
-def against(recording: Any, calls: Maps, names: set[str]) -> Found:
-    """Each call of each sequence is looked for among the true maps of that sequence."""
-    found, why, worst = Counter(), "", 0.0
-    cells = sum(one.numel() for call in calls for one in call)  # that are not yet shown
+def compare_maps(recording: Any, calls: Maps, names: set[str]) -> Comparison:
+    """Match each recorded call with the nearest true map of its sequence."""
+    verdicts, why, worst = Counter(), "", 0.0
+    cells = sum(map_.numel() for call in calls for map_ in call)  # not matched yet
     is_refused = any(name in names for name in recording.missed)
     free: dict[int, list[Tensor]] = {}
     for call in parts_of(recording):
         b = call.sequence * len(call.parts) + call.part
-        left = free.setdefault(b, [maps[b] for maps in calls if b < len(maps)])
+        unmatched = free.setdefault(b, [maps[b] for maps in calls if b < len(maps)])
         cells -= math.prod(call.shape)
-        off, at = nearest(call, left)
-        if off is None:
+        error, index = nearest(call, unmatched)
+        if error is None:
             is_refused = True
             cells += math.prod(call.shape)
-        elif off <= TOLERANCE:
-            found[f"right, {call.layout}"] += 1
-            worst = max(worst, off)
-            del left[at]
+        elif error <= TOLERANCE:
+            verdicts[f"right, {call.layout}"] += 1
+            worst = max(worst, error)
+            del unmatched[index]
         else:
-            found[f"WRONG, {call.layout}"] += 1
-            why = why or f"{call.name} {tuple(call.shape)}: off by {off:.2g}"
-    if cells > 0 or not found:
-        found["refused" if is_refused else "LOST"] += 1
-    right = sum(count for verdict, count in found.items() if verdict.startswith("right"))
-    why = why or "; ".join(f"{name}: {said}" for name, said in recording.missed.items())
-    return Found(max(found, key=WORST_LAST.index), right, sum(map(len, calls)), worst, why)
+            verdicts[f"WRONG, {call.layout}"] += 1
+            why = why or f"{call.name} {tuple(call.shape)}: off by {error:.2g}"
+    if cells > 0 or not verdicts:
+        verdicts["refused" if is_refused else "LOST"] += 1
+    right = sum(count for verdict, count in verdicts.items() if verdict.startswith("right"))
+    why = why or "; ".join(f"{name}: {reason}" for name, reason in recording.missed.items())
+    maps = sum(map(len, calls))
+    return Comparison(max(verdicts, key=WORST_LAST.index), right, maps, worst, why)
 
 
 def parts_of(recording: Any) -> list[Any]:
-    """Every part of every call of every text."""
+    """Return every part of every call of every sequence."""
     return [part for text in recording.sequences for call in text for part in call.parts]
 
 
 def nearest(call: Any, maps: list[Tensor]) -> tuple[float | None, int]:
-    """How far the nearest of the maps is, and its place; None where the call is refused."""
+    """Return the error and index of the nearest map; (None, -1) if `weights` raises an error."""
     try:
         map_ = call.weights().cpu()
     except HeedfulError:
         return None, -1
-    found = [
-        float((map_ - one).abs().max()) if map_.shape == one.shape else math.inf for one in maps
+    errors = [
+        float((map_ - true).abs().max()) if map_.shape == true.shape else math.inf for true in maps
     ]
-    off = min(found, default=math.inf)
-    return (off, found.index(off)) if found else (off, -1)
+    error = min(errors, default=math.inf)
+    return (error, errors.index(error)) if errors else (error, -1)
 
 
-def verified(recording: Any, model: nn.Module, given: tuple, truth: Truth, device: str) -> str:
-    """The verdict after the recorder has asked the model again, where it can."""
+def verified(recording: Any, model: nn.Module, inputs: tuple, truth: Truth, device: str) -> str:
+    """Return the verdict after `recording.verify`, which runs the model again."""
     if recording is None or not (len(recording) or recording.missed):
         return ""
-    before = bits([model.state_dict(), given, random_state(device)])
+    before = bits([model.state_dict(), inputs, random_state(device)])
     try:
-        after = recording.verify(model, given)
+        after = recording.verify(model, inputs)
         after = after if hasattr(after, "sequences") else recording
-        verdict = judged(after, truth, attends(model)).verdict
+        verdict = compare(after, truth, attending_modules(model)).verdict
     except HeedfulError as error:
         verdict = f"refused: {error}"[:21]
     except Exception as error:
         verdict = f"{type(error).__name__}: {error}"[:21]
-    is_same = before == bits([model.state_dict(), given, random_state(device)])
+    is_same = before == bits([model.state_dict(), inputs, random_state(device)])
     return verdict if is_same else f"CHANGED, {verdict}"
 
 

@@ -1,12 +1,12 @@
-"""Opening checkpoints: seconds, and the peak of anonymous memory against the weights' own size.
+"""Seconds and peak memory of loading a checkpoint, in heedful and in transformers.
 
     python benchmarks/loading.py
 
-Each row is measured in a process of its own, torch imported before memory is counted, on weights
-that were just written and so lie in the page cache. The checkpoints have GPT-2's shape; "shards"
-has files of about 100 MB, "half" holds float16 that is opened as float32, "run" is a directory as
-`heedful train` writes it. The bar: a rise under 1.3 of what the parameters take once open.
-transformers opens the same files.
+Each row is measured in a new process. Memory is the peak rise of anonymous memory, torch's import
+excluded. The files were just written, so they are in the page cache. The checkpoints have GPT-2's
+shape: "whole" is one file, "shards" has files of about 100 MB, "half" stores float16 and is loaded
+as float32, "run" is a run directory of `heedful train`. The target is a rise of less than 1.3 times
+the size of the parameters.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from memory import apart, risen
+from memory import in_fresh_process, memory_rise
 from safetensors.torch import load_file, save_file
 
-from heedful.models import GPT, export_model, load_model, parameters_of, write_description
+from heedful.models import GPT, export_model, load_model, parameters_of, write_model_config
 from heedful.train import PRESETS
 
-BAR = 1.3
+TARGET = 1.3
 SHARD = 100e6
 
 
 class Row(NamedTuple):
-    """One line of the table, memory in MB."""
+    """One line of the table; memory in MB."""
 
     seconds: float
     weights: float
@@ -49,25 +49,25 @@ def main() -> None:
             f"{'checkpoint':12}{'reader':14}{'s':>7}{'weights MB':>12}{'rise MB':>10}{'ratio':>8}"
         )
         for kind, directory in kinds.items():
-            show(kind, "heedful", apart(ours, directory))
+            show(kind, "heedful", in_fresh_process(ours, directory))
             if kind != "run":
-                show(kind, "transformers", apart(theirs, directory))
+                show(kind, "transformers", in_fresh_process(theirs, directory))
 
 
 def write(model: GPT, folder: Path) -> dict[str, Path]:
-    """The same weights in four forms."""
+    """Write the same weights in four forms; return the directory of each."""
     whole, shards, half, run = (folder / name for name in ("whole", "shards", "half", "run"))
     export_model(model, whole)
     split(whole, shards)
     run.mkdir()
-    write_description(run, model.config)
+    write_model_config(run, model.config)
     save_file(parameters_of(model), run / "model.safetensors")
     export_model(model.half(), half)
     return {"whole": whole, "shards": shards, "half": half, "run": run}
 
 
 def split(whole: Path, folder: Path) -> None:
-    """Files of about `SHARD` bytes, and their index."""
+    """Write a checkpoint as files of about `SHARD` bytes and an index."""
     folder.mkdir()
     (folder / "config.json").write_bytes((whole / "config.json").read_bytes())
     tensors = load_file(whole / "model.safetensors")
@@ -90,14 +90,16 @@ def ours(directory: Path) -> Row:
 def theirs(directory: Path) -> Row:
     import transformers
 
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=12))  # its own imports
+    transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_layer=1, n_embd=12)
+    )  # imports its modules
     return opened(
         lambda: transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     )
 
 
 def opened(load: Callable[[], torch.nn.Module]) -> Row:
-    with risen() as rise:
+    with memory_rise() as rise:
         start = time.perf_counter()
         model = load()
         seconds = time.perf_counter() - start
@@ -107,7 +109,9 @@ def opened(load: Callable[[], torch.nn.Module]) -> Row:
 
 def show(kind: str, reader: str, row: Row) -> None:
     ratio = row.rise / row.weights
-    verdict = "" if reader != "heedful" else f"  under {BAR}: {'yes' if ratio < BAR else 'NO'}"
+    verdict = (
+        "" if reader != "heedful" else f"  under {TARGET}: {'yes' if ratio < TARGET else 'NO'}"
+    )
     print(f"{kind:12}{reader:14}{row.seconds:7.2f}{row.weights:12.0f}{row.rise:10.0f}", end="")
     print(f"{ratio:8.2f}{verdict}", flush=True)
 

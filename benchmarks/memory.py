@@ -1,4 +1,4 @@
-"""Memory as the operating system counts it, and a fresh process to count it in."""
+"""Memory of a process as Linux reports it, and a new process to measure it in."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def apart(measure: Callable[..., T], *arguments: object) -> T:
-    """The measurement in a fresh process, whose memory nothing else has touched."""
+def in_fresh_process(measure: Callable[..., T], *arguments: object) -> T:
+    """Call `measure` in a new process, so that earlier work does not affect its memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, arguments)
 
 
 @contextmanager
-def risen() -> Iterator[list[float]]:
-    """The highest anonymous memory meanwhile over that at the start, in MB, seen every 5 ms."""
+def memory_rise() -> Iterator[list[float]]:
+    """Yield a list whose entry is the peak rise of anonymous memory in MB, sampled every 5 ms."""
     start = _megabytes("RssAnon")
-    rise, done = [0.0], threading.Event()
+    rise, is_over = [0.0], threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.005):
+        while not is_over.wait(0.005):
             rise[0] = max(rise[0], _megabytes("RssAnon") - start)
 
     watcher = threading.Thread(target=watch)
@@ -33,12 +33,12 @@ def risen() -> Iterator[list[float]]:
     try:
         yield rise
     finally:
-        done.set()
+        is_over.set()
         watcher.join()
 
 
 def highest() -> float:
-    """GB, the most that this process has had since it began, files it has mapped included."""
+    """Return the peak memory of this process in GB, mapped files included."""
     return _megabytes("VmHWM") / 1e3
 
 

@@ -1,8 +1,8 @@
-"""A copy of a checkout of nanochat that trains its own way, on another text.
+"""A modified copy of a nanochat checkout, which trains on another text.
 
-Its tokenizer and its loader of data, which bring packages of their own, are replaced: characters
-are the tokens, training draws random windows, and a validation reads the split from its beginning.
-Its model, optimizer, schedules and loop stay as they are.
+The copy replaces nanochat's tokenizer and data loader, which need extra packages. Tokens are
+characters, training draws random windows, and validation reads its split from the start. The
+model, optimizer, schedules and training loop are unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 CHECK = re.compile(r"Step (\d+) \| Validation bpb: ([\d.]+)")
-NATS = math.log(2)  # of a bit; a token counts as one byte
+NATS = math.log(2)  # nats per bit; a token counts as one byte
 TOKENIZER = """
 import json, os, torch
 
@@ -55,22 +55,22 @@ tokenizing_distributed_data_loader_bos_bestfit = in_order
 
 
 def copied(checkout: Path, copy: Path, text: str) -> Path:
-    """The copy, with the text prepared in its folder `text`."""
+    """Copy the checkout and prepare the text in its folder `text`."""
     copy.mkdir()
     for name in ("nanochat", "scripts"):
         shutil.copytree(checkout / name, copy / name)
     common = copy / "nanochat" / "common.py"
-    source, found = re.subn(
+    source, count = re.subn(
         r"torch\.manual_seed\(42\)",
         "torch.manual_seed(int(os.environ['SEED']))",
         common.read_text(),
     )
-    if not found or not (copy / "nanochat" / "dataloader.py").is_file():
-        raise SystemExit(f"{checkout} is not the nanochat that is known")
+    if not count or not (copy / "nanochat" / "dataloader.py").is_file():
+        raise SystemExit(f"{checkout}: expected nanochat with manual_seed(42) and a dataloader.py")
     common.write_text(source)
     (copy / "nanochat" / "tokenizer.py").write_text(TOKENIZER)
     (copy / "nanochat" / "dataloader.py").write_text(LOADER)
-    (copy / "wandb.py").touch()  # imported, and with its run "dummy" not used
+    (copy / "wandb.py").touch()  # imported, but not used by the run "dummy"
     data = copy / "text"
     data.mkdir()
     characters = Path(text).read_text("utf-8")
@@ -85,9 +85,9 @@ def copied(checkout: Path, copy: Path, text: str) -> Path:
 
 
 def arguments(copy: Path, steps: int, every: int, batch: int, context: int) -> list[str]:
-    """What Python is given to train in the copy: nanochat's runcpu.sh with nanoGPT's shape."""
+    """Return Python's arguments to train the copy: nanochat's runcpu.sh with nanoGPT's shape."""
     tokens = len(np.load(copy / "text" / "val.npy"))
-    given = {
+    options = {
         "depth": 4,
         "aspect-ratio": 32,  # a width of 128
         "head-dim": 32,
@@ -102,9 +102,9 @@ def arguments(copy: Path, steps: int, every: int, batch: int, context: int) -> l
         "num-iterations": steps,
         "device-type": "cpu",
     }
-    return ["-m", "scripts.base_train", *(f"--{name}={value}" for name, value in given.items())]
+    return ["-m", "scripts.base_train", *(f"--{name}={value}" for name, value in options.items())]
 
 
 def variables(copy: Path, seed: int) -> dict[str, str]:
-    """The environment that the copy needs."""
+    """Return the environment variables that the copy reads."""
     return {"SEED": str(seed), "TEXT": str(copy / "text"), "NANOCHAT_BASE_DIR": str(copy / "base")}

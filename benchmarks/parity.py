@@ -1,16 +1,15 @@
-"""Random checkpoints of each family that heedful opens, beside transformers: the same numbers?
+"""Numerical agreement of heedful and transformers, on random checkpoints of each model family.
 
     python benchmarks/parity.py
     python benchmarks/parity.py --tokens 500 --exact-angles
 
-transformers makes a small model of the family, every parameter is drawn anew (norms and biases
-too), and the checkpoint is written as it is, in shards, and in bfloat16. Both open it, in float32,
-and read random ids: texts longer than a window and than the context that rotary positions were
-first scaled from, and a batch padded on its left. At thousands of tokens transformers' rotary
-angles, in float32, are off by more than the bar; with --exact-angles it takes them in float64, as
-heedful does. A figure is the largest difference of an entry,
-by the largest entry: of the logits, and the worst of all hidden states. Above 1e-5 the exit status
-is 1.
+transformers creates a small model of the family. All its parameters are redrawn, norms and biases
+included, and the checkpoint is written as one file, in shards, and in bfloat16. Both libraries load
+it in float32 and read random ids: a text longer than the sliding window and than the original
+context of scaled rotary positions, and a batch padded on the left. At thousands of tokens, the
+float32 rotary angles of transformers are off by more than the tolerance; --exact-angles computes
+them in float64, as heedful does. The figures are the largest absolute difference divided by the
+largest entry, of the logits and of the worst hidden state. Above 1e-5 the exit status is 1.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from heedful.models import Bert, load_model
 
-BAR = 1e-5
+TOLERANCE = 1e-5
 VOCABULARY = 211
 SHAPE = {
     "vocab_size": VOCABULARY,
@@ -51,7 +50,7 @@ LLAMA3 = {
 
 
 class Written(NamedTuple):
-    """How a checkpoint is written: in which type, in files of at most which size."""
+    """The type of a checkpoint's tensors and the maximal size of its files."""
 
     dtype: torch.dtype
     shard: str
@@ -78,8 +77,8 @@ def bert(layers: int) -> Any:
     return transformers.BertForPreTraining(config)
 
 
-def of(kind: str, **changes: Any) -> Callable[[int], Any]:
-    """What makes a family's model with an output layer."""
+def causal_lm(kind: str, **changes: Any) -> Callable[[int], Any]:
+    """Return a function from a number of layers to a causal language model of transformers."""
 
     def make(layers: int) -> Any:
         config = getattr(transformers, f"{kind}Config")
@@ -93,12 +92,12 @@ def of(kind: str, **changes: Any) -> Callable[[int], Any]:
 FAMILIES: dict[str, Callable[[int], Any]] = {
     "GPT-2": gpt2,
     "BERT": bert,
-    "Llama 2": of("Llama", num_key_value_heads=6),
-    "Llama 3, scaled": of("Llama", rope_parameters=LLAMA3),
-    "Mistral": of("Mistral", sliding_window=17),
-    "Qwen2": of("Qwen2", use_sliding_window=True, sliding_window=23, max_window_layers=0),
-    "Qwen3": of("Qwen3", head_dim=16),
-    "SmolLM2": of("Llama", tie_word_embeddings=True, rope_theta=100_000.0),
+    "Llama 2": causal_lm("Llama", num_key_value_heads=6),
+    "Llama 3, scaled": causal_lm("Llama", rope_parameters=LLAMA3),
+    "Mistral": causal_lm("Mistral", sliding_window=17),
+    "Qwen2": causal_lm("Qwen2", use_sliding_window=True, sliding_window=23, max_window_layers=0),
+    "Qwen3": causal_lm("Qwen3", head_dim=16),
+    "SmolLM2": causal_lm("Llama", tie_word_embeddings=True, rope_theta=100_000.0),
 }
 
 
@@ -115,13 +114,13 @@ def main() -> int:
             logits, hidden = differences(model, written.shard, arguments)
             print(f"{family:17}{way:>10}{logits:11.1e}{hidden:16.1e}", flush=True)
             worst = max(worst, logits, hidden)
-    print(f"worst {worst:.1e}; the bar is {BAR:.0e}")
-    return int(not worst <= BAR)
+    print(f"worst {worst:.1e}; tolerance {TOLERANCE:.0e}")
+    return int(not worst <= TOLERANCE)
 
 
 @torch.no_grad()
 def redrawn(model: Any) -> Any:
-    """Every parameter drawn anew: norms around 1, all others around 0."""
+    """Redraw every parameter: weights of norms around 1, all others around 0."""
     for name, parameter in model.named_parameters():
         is_norm = "norm" in name.lower() or "ln_" in name
         parameter.normal_(float(is_norm and name.endswith("weight")), 0.2)
@@ -130,7 +129,7 @@ def redrawn(model: Any) -> Any:
 
 @torch.inference_mode()
 def differences(model: Any, shard: str, arguments: argparse.Namespace) -> tuple[float, float]:
-    """The worst of the logits and of the hidden states, over all texts."""
+    """Return the largest relative difference of logits and of hidden states over all texts."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size=shard)
         theirs = type(model).from_pretrained(folder, dtype=torch.float32).eval()
@@ -139,22 +138,22 @@ def differences(model: Any, shard: str, arguments: argparse.Namespace) -> tuple[
         exact_angles(theirs)
     logits, hidden = [], []
     for ids, keep in texts(arguments.tokens):
-        mine = ours(ids, keep=keep)
-        his = theirs(
+        output = ours(ids, keep=keep)
+        expected = theirs(
             ids,
             attention_mask=keep.long(),
             position_ids=_positions(ours, keep),
             output_hidden_states=True,
         )
-        last = his.get("logits", his.get("prediction_logits"))
-        logits.append(relative(mine.logits[keep], last[keep]))
-        pairs = zip(mine.hidden_states, his.hidden_states, strict=True)
-        hidden += [relative(one[keep], other[keep]) for one, other in pairs]
+        expected_logits = expected.get("logits", expected.get("prediction_logits"))
+        logits.append(relative(output.logits[keep], expected_logits[keep]))
+        pairs = zip(output.hidden_states, expected.hidden_states, strict=True)
+        hidden += [relative(state[keep], other[keep]) for state, other in pairs]
     return max(logits), max(hidden)
 
 
 def texts(tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids (B, N), and which of them are no padding: a whole text, then three, padded left."""
+    """Yield ids (B, N) and a mask of real tokens: one text, then three texts padded left."""
     for batch in (1, 3):
         ids = torch.randint(1, VOCABULARY, (batch, tokens))
         lengths = torch.tensor([tokens, 5, tokens // 2][:batch])[:, None]
@@ -162,7 +161,7 @@ def texts(tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def exact_angles(model: Any) -> None:
-    """Let a model of transformers compute rotary angles as exactly as ours does."""
+    """Make a model of transformers compute its rotary angles in float64."""
     rotary = getattr(model.base_model, "rotary_emb", None)
     if rotary is None:
         return
@@ -171,7 +170,7 @@ def exact_angles(model: Any) -> None:
     base = torch.tensor(config.rope_parameters["rope_theta"], dtype=torch.float64)
     plain = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     single = base.float() ** (-torch.arange(0, width, 2) / width)
-    # what scaling made of the frequencies, by which the exact ones are multiplied
+    # the scaling factors of the model's frequencies, applied to the exact frequencies
     frequencies = plain * (rotary.inv_freq / single).double()
 
     def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,13 +181,13 @@ def exact_angles(model: Any) -> None:
     rotary.forward = forward
 
 
-def relative(mine: Tensor, his: Tensor) -> float:
-    """The largest difference, by the largest entry."""
-    return float((mine - his).abs().max() / his.abs().max())
+def relative(output: Tensor, expected: Tensor) -> float:
+    """Return the largest absolute difference divided by the largest entry."""
+    return float((output - expected).abs().max() / expected.abs().max())
 
 
 def _positions(ours: Any, keep: Tensor) -> Tensor | None:
-    """Those of real tokens, from 0; a BERT of both sides counts padding too."""
+    """Return positions that count real tokens from 0; for BERT None, which counts padding too."""
     return None if isinstance(ours, Bert) else (keep.cumsum(-1) - 1).clamp(min=0)
 
 

@@ -1,4 +1,4 @@
-"""Where a benchmark's models run. All is drawn on the CPU and then moved: the same everywhere."""
+"""Devices of a benchmark. Numbers are drawn on the CPU and then moved, so all devices agree."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """The option of the command."""
-    parser.add_argument("--device", default="cpu", help="as torch has it (default: %(default)s)")
+    """Add the option --device."""
+    parser.add_argument("--device", default="cpu", help="torch's name (default: %(default)s)")
 
 
 def on(device: str, value: Any) -> Any:
-    """A model, or what it is given, on the device."""
+    """Move a model, a tensor or a nested collection of tensors to the device."""
     if isinstance(value, Tensor | nn.Module):
         return value.to(device)
     if isinstance(value, dict):
-        return {name: on(device, one) for name, one in value.items()}
+        return {name: on(device, item) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(on(device, one) for one in value)
+        return type(value)(on(device, item) for item in value)
     return value
 
 
@@ -31,29 +31,29 @@ def is_gpu(device: str) -> bool:
     return device.startswith("cuda")
 
 
-def exactly(device: str) -> None:
-    """A GPU does the same each time, and no factor in float32 is cut to eleven bits (TF32)."""
+def make_deterministic(device: str) -> None:
+    """Select deterministic kernels on a GPU, and full float32 precision instead of TF32."""
     if not is_gpu(device):
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a model's run as it always is
-    torch.backends.cudnn.allow_tf32 = False  # convolutions; products of matrices have it off
+    torch.utils.deterministic.fill_uninitialized_memory = False  # as in ordinary runs
+    torch.backends.cudnn.allow_tf32 = False  # convolutions; off by default for matrix products
 
 
 def random_state(device: str) -> list[Tensor]:
-    """Of all generators that a model on the device may draw from."""
+    """Return the states of all generators that a model on the device may draw from."""
     gpu = [torch.cuda.get_rng_state(device)] if is_gpu(device) else []
     return [torch.get_rng_state(), *gpu]
 
 
 def now(device: str) -> float:
-    """Seconds on the clock, when a GPU has done what it was given."""
+    """Return the clock in seconds, after a GPU has finished its kernels."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def highest_allocated() -> int:
-    """Bytes, the most that torch has had on the GPU in this process."""
+    """Return the peak number of bytes that torch has allocated on the GPU in this process."""
     return torch.cuda.max_memory_allocated()

@@ -1,14 +1,13 @@
-"""Weak scaling: two processes that train one model, beside two that train one each.
+"""Weak scaling: two processes that train one model, next to two that train a model each.
 
     python benchmarks/processes.py [--steps 120] [--precision float32]
 
-Both ways have two processes of one thread at the same time, and each process the same sequences in
-a batch: what is told between them is all that differs. Each process has a training of every way, a
-copy in each (DDP), cut among them (FSDP2) and each alone, and takes a step of one after a step of
-the other, all of which begin at the same time, so that what slows the machine slows all. Printed
-are tokens per second of both together, by the median step, and the median of what a turn of steps
-has of those alone, with its quartiles. The bar: 0.85 of what two that know nothing of each other
-do.
+Two processes of one thread run at the same time, with equal batches per process, so that only the
+communication differs. Each process has three trainings: "alone" (a separate model), "DDP" (a copy
+of one model in each process) and "FSDP2" (one model, sharded). Steps of the three alternate, and
+both processes start each step together. The table shows the tokens per second of both processes for
+the median step, and the ratio to "alone" in the same round (median and quartiles). The target is a
+ratio of 0.85.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from heedful.train import PRESETS, NextToken, Training
 from heedful.train.metrics import Metrics, Progress
 
 VOCABULARY, CONTEXT, BATCH, FIRST = 65, 256, 8, 3
-WAYS = ("alone", "a copy in each", "cut among them")
+WAYS = ("alone", "DDP", "FSDP2")
 
 
 def main() -> None:
     options = _arguments()
-    torch.set_num_threads(1)  # so that a process can fork
+    torch.set_num_threads(1)  # forking needs it
     print(f"{machine()}; 2 processes, {BATCH} × {CONTEXT} tokens in each", flush=True)
     for optimizer in ("adamw", "muon"):
         rates = tokens_per_second(optimizer, options)
@@ -51,33 +50,32 @@ def main() -> None:
 
 
 def tokens_per_second(optimizer: str, options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Of each way what two processes together read in a second of each step."""
+    """Return for each way the tokens per second of both processes in each step."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         places = [Path(folder, str(rank)) for rank in range(2)]
-        begun = [
+        pids = [
             forked(rank, 2, port, lambda place=place: _train(optimizer, options, place))
             for rank, place in enumerate(places)
         ]
-        for process in begun:
-            if os.waitpid(process, 0)[1]:
+        for pid in pids:
+            if os.waitpid(pid, 0)[1]:
                 raise RuntimeError(f"{optimizer}: a process failed")
         seconds = [json.loads((place / "seconds").read_text()) for place in places]
     return {
-        way: sum(BATCH * CONTEXT / np.array(of_one[way][FIRST:]) for of_one in seconds)
-        for way in WAYS
+        way: sum(BATCH * CONTEXT / np.array(each[way][FIRST:]) for each in seconds) for way in WAYS
     }
 
 
 def _train(optimizer: str, options: argparse.Namespace, place: Path) -> int:
-    """Take steps, of each way in turn, and write how long they took."""
+    """Run steps of each way alternately, and write their seconds."""
     together = started()
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    with together.together(60):
+    with together.process_group(60):
         trainings = {way: _training(way, optimizer, options, place, together) for way in WAYS}
         for turn in range(FIRST + options.steps):
             for way in WAYS if turn % 2 else reversed(WAYS):
-                together.any(False)  # so that all steps begin at the same time
+                together.any(False)  # a barrier: all steps start at the same time
                 seconds[way].append(trainings[way]())
         (place / "seconds").write_text(json.dumps(seconds))
         together.any(False)
@@ -87,7 +85,7 @@ def _train(optimizer: str, options: argparse.Namespace, place: Path) -> int:
 def _training(
     way: str, optimizer: str, options: argparse.Namespace, place: Path, together: Processes
 ) -> Callable[[], float]:
-    """What takes a step of a training, and gives its seconds."""
+    """Return a function that performs a training step and returns its seconds."""
     here = Processes() if way == "alone" else together
     quick = PRESETS["quick"]
     settings = dataclasses.replace(
@@ -97,7 +95,7 @@ def _training(
         steps=9999,
         precision=options.precision,
         device="cpu",
-        shard=way == "cut among them",
+        shard=way == "FSDP2",
     )
     torch.manual_seed(0)
     model = GPT(dataclasses.replace(quick.model, vocabulary=VOCABULARY, context_length=CONTEXT))
@@ -114,8 +112,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=120, help="that are measured of each way")
-    parser.add_argument("--precision", default="auto", help="of the products: heedful's own choice")
+    parser.add_argument("--steps", type=int, default=120, help="measured steps of each way")
+    parser.add_argument("--precision", default="auto", help="of the products (default: automatic)")
     return parser.parse_args()
 
 

@@ -1,13 +1,13 @@
-"""What each part of the default recipe is worth: one changed at a time.
+"""Ablations of the default training recipe: one part is changed at a time.
 
     python benchmarks/recipe.py tinyshakespeare.txt
     python benchmarks/recipe.py tinyshakespeare.txt --only "the recipe" "AdamW for all"
 
-A character a token, 12 × 64 tokens a step, width 128, 4 blocks. Each row is a run of its own for
-each seed with the same number of steps: the loss over the whole validation split at the end (mean,
-lowest and highest), and processor seconds of all its steps, that of the first row being 1. "at its
-time" gives a row as many steps as cost what the recipe's do, so that it is at equal time; most
-steps cost the same, and such a row is at equal time already.
+Tokens are characters; a step has 12 × 64 tokens; the model has width 128 and 4 blocks. Each row is
+a run per seed with the same number of steps. It shows the final loss on the whole validation split
+(mean, lowest and highest), and the processor time of its steps relative to the first row. With
+--equal-time, a row whose steps cost more or less than the recipe's is repeated with the number of
+steps that takes the recipe's time.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from timing import machine
 
 from heedful.train import PRESETS, Recipe, Step, Validation, begin, new_plan, open_training
 
-ALIKE = 0.04  # a cost that differs by less counts as the same
+ALIKE = 0.04  # costs that differ by less count as equal
 ADAMW = {"optimizer": "adamw"}
 BEFORE = {**ADAMW, "initial": "normal", "decay": "cosine", "final_rate": 0.1, "warmup": 50}
 PLAIN = {"convolution": 0}
 PARTS: dict[str, dict[str, dict]] = {
     "the recipe": {},
-    "what it was before": {"train": BEFORE, "model": PLAIN},
+    "the previous recipe": {"train": BEFORE, "model": PLAIN},
     "no short convolution": {"model": PLAIN},
-    "it goes back one token": {"model": {"convolution": 1}},
-    "its rate is that of the tables": {"train": {"convolution_rate": 0.003}},
-    "each window once in a pass": {"train": {"order": "shuffled"}},
-    "products in bfloat16, if faster": {"train": {"precision": "auto"}},
+    "a convolution of 1 earlier token": {"model": {"convolution": 1}},
+    "convolution rate 0.003": {"train": {"convolution_rate": 0.003}},
+    "windows shuffled, not random": {"train": {"order": "shuffled"}},
+    "bfloat16 products, if faster": {"train": {"precision": "auto"}},
     "AdamW for all": {"train": ADAMW},
-    "normal weights to begin with": {"train": {"initial": "normal"}},
-    "cosine to a tenth": {"train": {"decay": "cosine", "final_rate": 0.1}},
-    "a fall from the first step": {"train": {"fall": 1.0}},
+    "normal initialisation": {"train": {"initial": "normal"}},
+    "cosine decay to a tenth": {"train": {"decay": "cosine", "final_rate": 0.1}},
+    "decay from the first step": {"train": {"fall": 1.0}},
     "no clipping": {"train": {"clip": 0.0}},
     "momentum 0.95": {"train": {"momentum": 0.95}},
     "twice the matrix rate": {"train": {"matrix_rate": 0.04}},
     "half the matrix rate": {"train": {"matrix_rate": 0.01}},
-    "matrices decay by 0.1": {"train": {"matrix_decay": 0.1}},
+    "matrix weight decay 0.1": {"train": {"matrix_decay": 0.1}},
     "beta2 0.99": {"train": {"beta2": 0.99}},
-    "a head of its own": {"model": {"tied": False}},
+    "an untied output layer": {"model": {"tied": False}},
 }
 
 
@@ -68,16 +68,16 @@ def main() -> None:
         if options.equal_time and abs(share - 1) > ALIKE:
             steps = round(options.steps / share)
             again = [trained(options.text, PARTS[name], steps, n) for n in range(options.seeds)]
-            _show(f"  at its time, {steps} steps", again, cost(again) / cost(base))
+            _show(f"  at equal time, {steps} steps", again, cost(again) / cost(base))
 
 
 def cost(rows: list[Row]) -> float:
-    """Processor seconds of a run, the mean of the seeds'."""
+    """Return the processor seconds of a run, averaged over the seeds."""
     return statistics.fmean(row.seconds for row in rows)
 
 
 def trained(text: str, changes: dict[str, dict], steps: int, seed: int) -> Row:
-    """Train on the text with a part of the recipe changed."""
+    """Train on the text with the changes to the recipe."""
     with tempfile.TemporaryDirectory() as folder:
         plan = new_plan(Path(folder, "run"), [text], recipe(steps, seed).changed(changes))
         training = open_training(plan, begin(plan))
@@ -92,7 +92,7 @@ def trained(text: str, changes: dict[str, dict], steps: int, seed: int) -> Row:
 
 
 def recipe(steps: int, seed: int) -> Recipe:
-    """The preset characters in nanoGPT's small shape, its products the same on every machine."""
+    """Return the preset characters in nanoGPT's small shape, with float32 products."""
     return PRESETS["characters"].changed(
         {
             "model": {"context_length": 64},
@@ -111,11 +111,11 @@ def _show(name: str, rows: list[Row], share: float) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", help="a text; each of its characters becomes a token")
+    parser.add_argument("text", help="a text file; each character is a token")
     parser.add_argument("--steps", type=int, default=180)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="these rows alone")
-    parser.add_argument("--equal-time", action="store_true", help="and each at the recipe's time")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="only these rows")
+    parser.add_argument("--equal-time", action="store_true", help="repeat rows at equal time")
     return parser.parse_args()
 
 

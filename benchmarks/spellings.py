@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from placed import add_device, exactly, on
+from placed import add_device, make_deterministic, on
 from rich.progress import track
 from torch import Tensor, nn
 
@@ -310,7 +310,7 @@ def main() -> None:
     add_device(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    exactly(options.device)
+    make_deterministic(options.device)
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
     for seed in track(range(options.first, options.first + options.models), "models"):

@@ -1,4 +1,4 @@
-"""Functions that take a step of training: heedful's, and nanoGPT's of the same shape."""
+"""Functions that perform one training step, of heedful and of nanoGPT's equal model."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def heedful_step(
     device: torch.device | None = None,
     here: Processes | None = None,
 ) -> tuple[Step, nn.Module]:
-    """A function that takes a step on random tokens, and its model.
+    """Return a function that performs a training step on random tokens, and its model.
 
     Args:
-        device: where it is; the CPU by default.
-        here: which of several processes takes it, all at the same time.
+        device: the device of the model; the CPU by default.
+        here: this process among those that train together; alone by default.
     """
     here = here or Processes()
     torch.manual_seed(0)
     model = GPT(config)
     if settings.initial == "zero":
         begin_with_zeros(model)
-    if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
+    if here.is_single or not settings.shard:  # FSDP2 moves its shards itself
         model.to(device)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, 100_000).astype(np.uint16)
     task = NextToken(tokens, tokens[:0], config.context_length)
@@ -60,26 +60,26 @@ def nanogpt_step(
     compiles: bool = False,
     here: Processes | None = None,
 ) -> tuple[Step, nn.Module]:
-    """A function that takes a step of nanoGPT's training as its train.py does, and its model.
+    """Return a function that performs a training step as nanoGPT's train.py does, and its model.
 
     Args:
         checkout: a checkout of nanoGPT.
         shape: arguments of its configuration.
-        batch: sequences of this process.
-        precision: of the products, with weights in float32.
-        here: which of several processes takes it, all at the same time.
+        batch: sequences per step of this process.
+        precision: the type of matrix products; weights are float32.
+        here: this process among those that train together; alone by default.
     """
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
-    import model as theirs
+    import model as nanogpt
 
     here = here or Processes()
     torch.manual_seed(0)
-    with contextlib.redirect_stdout(None):  # it says what it is made of
-        model = theirs.GPT(theirs.GPTConfig(dropout=0.0, **shape)).to(device)
+    with contextlib.redirect_stdout(None):  # it prints its number of parameters
+        model = nanogpt.GPT(nanogpt.GPTConfig(dropout=0.0, **shape)).to(device)
         optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device.type)
     run = torch.compile(model) if compiles else model
-    if not here.is_alone:
+    if not here.is_single:
         run = nn.parallel.DistributedDataParallel(run)
     draw = torch.Generator().manual_seed(here.rank)
     size = batch, shape["block_size"] + 1

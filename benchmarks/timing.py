@@ -1,4 +1,4 @@
-"""Taking turns: every way is timed once in each round, so that what slows the machine slows all."""
+"""Timing alternatives in interleaved rounds, so that a slow moment affects all of them alike."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from typing import Any
 
 import torch
 
-# what glibc gives back to the system, and what it asks it for one by one: nothing
-KEEPS = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
+# glibc keeps freed memory instead of returning it to the system
+KEEP_PAGES = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 
 
 class Turns:
-    """Seconds of each way in each round; the first round, which warms up, does not count."""
+    """Time each way once per round; the first round is a warm-up and is not counted."""
 
     def __init__(self, ways: Mapping[str, Callable[[], object]], rounds: int) -> None:
         self.seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds + 1):
-            # every other round backwards: none of them always comes after the same one
+            # every other round runs backwards, so that no way always follows the same one
             for name in list(ways) if turn % 2 else reversed(ways):
                 began = time.perf_counter()
                 ways[name]()
-                if torch.cuda.is_initialized():  # a GPU goes on after its call has returned
+                if torch.cuda.is_initialized():  # kernels run asynchronously
                     torch.cuda.synchronize()
                 if turn:
                     self.seconds[name].append(time.perf_counter() - began)
 
     def median(self, name: str) -> float:
-        """Seconds of a way, the median of the rounds."""
+        """Return the median seconds of a way."""
         return statistics.median(self.seconds[name])
 
     def ratio(self, name: str, to: str) -> float:
-        """How many times as long one takes as another: the median of the rounds' own ratios."""
+        """Return the median over the rounds of the seconds of `name` divided by those of `to`."""
         pairs = zip(self.seconds[name], self.seconds[to], strict=True)
-        return statistics.median(one / other for one, other in pairs)
+        return statistics.median(first / second for first, second in pairs)
 
 
-def alone(measure: Callable[..., None], *told: Any, **environment: str) -> Any:
-    """What a function sends, run in a process of its own with these variables."""
+def in_new_process(measure: Callable[..., None], *arguments: Any, **environment: str) -> Any:
+    """Run `measure(pipe, …)` in a new process with these variables; return what it sends."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=measure, args=(theirs, *told))
+    receiver, sender = context.Pipe()
+    process = context.Process(target=measure, args=(sender, *arguments))
     os.environ |= environment
     process.start()
-    theirs.close()  # so that a process that ends with an error is not waited for
+    sender.close()  # else recv() would wait forever for a process that fails
     for name in environment:
         del os.environ[name]
-    found = ours.recv()
+    result = receiver.recv()
     process.join()
-    return found
+    return result
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """Return the version of torch, the number of threads and the machine's type."""
     return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"

@@ -16,7 +16,7 @@ import torch
 
 from heedful.errors import HeedfulError
 from heedful.files import atomic, load_tensors, tensor_files
-from heedful.files.sharded import about_tensors, load_sharded
+from heedful.files.sharded import load_sharded, read_metadata
 from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
 from heedful.train.checkpoint import latest
@@ -74,7 +74,7 @@ def outcome(directory: Path) -> Outcome:
     place = latest(directory)
     if place is not None and place.is_dir():  # of many processes, each its part
         last = load_sharded(place, lambda _, shape: torch.zeros(shape), Processes())
-        about = about_tensors(place)
+        about = read_metadata(place)
     else:
         last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")

@@ -42,18 +42,18 @@ def main() -> None:
 
 def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
     training = _opened(recipe.changed({"train": {"watch": TEXT}}), folder / "watched")
-    watch, passes, steps = training.watch, training.passes, recipe.train.steps
+    watch, passes, steps = training.watch, training.runner, recipe.train.steps
     assert watch is not None
     began = time.perf_counter()
-    watch.look(passes, folder / "watched", 0)
+    watch.record_step(passes, folder / "watched", 0)
     first = time.perf_counter() - began
     ways = {
-        "look": lambda: watch.look(passes, folder / "watched", 1),
+        "look": lambda: watch.record_step(passes, folder / "watched", 1),
         "step": _stepping(training),
     }
     turns = Turns(ways, rounds)
     look, step = turns.median("look"), turns.median("step")
-    looks = len(watch.moments)
+    looks = len(watch.steps)
     share = (first + (looks - 1) * look) / (steps * step)
     print(f"\n{name}: {watch.tokens} tokens watched {looks} times")
     print(f"  a look    {1000 * look:6.1f} ms; the first {1000 * first:.0f} ms")

@@ -23,7 +23,7 @@ from walks import variants
 import heedful
 from heedful.loaded import Marked
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.server import serve
 
@@ -176,7 +176,7 @@ def continued(camera, generation):
 
 def grown(run):
     """What the demo's model writes after a prompt."""
-    generation = Generation(heedful.open(run), texts := Texts({}), BEGINNING)
+    generation = Generation(heedful.open(run), texts := Catalogue({}), BEGINNING)
     generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
     generation.work()
     return texts, generation
@@ -193,12 +193,12 @@ def main(run, folder="docs/pictures"):
     """Draw them all."""
     recorded = recordings(run)
     texts, generation = grown(run)
-    addresses = address_of(Texts(recorded)), address_of(texts, generation=generation)
+    addresses = address_of(Catalogue(recorded)), address_of(texts, generation=generation)
     with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
         file, story = Path(kept) / "bert.html", list(recorded.items())[BERT]
         walk = Path(kept) / "walk.html"
         walk.write_bytes(variants())
-        one_file.write(file, Texts(dict([story])), "BERT on a story")
+        one_file.write(file, Catalogue(dict([story])), "BERT on a story")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-background-networking"],

@@ -21,7 +21,7 @@ from screens import WIDE, Camera
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.server import serve
 
 SIDE, PATCH, WIDTH = 64, 8, 64
@@ -143,7 +143,7 @@ def main(folder, pictures="docs/pictures"):
     words = {"call": f"0.0.{call}", "head": head, "cell": f"{query},{key}", "pinned": 1}
     told = Queue()
     threading.Thread(
-        target=serve, args=(Texts({"shapes": recording}), told.put), daemon=True
+        target=serve, args=(Catalogue({"shapes": recording}), told.put), daemon=True
     ).start()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

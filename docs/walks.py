@@ -10,7 +10,7 @@ from heedful.explain import explain, explain_gpt
 from heedful.models import GPT, GPTConfig
 from heedful.text import BPETokenizer
 from heedful.text.example_texts import RHYME, SENTENCE
-from heedful.views.walk.one_file import of_explanation, of_variants, page
+from heedful.views.walk.one_file import model_walks, page, variant_walks
 
 STEPS, WINDOWS, LENGTH = 150, 16, 32
 ASKED = "This is the cat that"  # killed the rat
@@ -25,7 +25,7 @@ def on_files(files, config):
 
 def variants():
     """All variants, computed on what is typed."""
-    offered, first = of_variants(explain(SENTENCE), {})
+    offered, first = variant_walks(explain(SENTENCE), {})
     return page(offered, first=first)
 
 
@@ -34,7 +34,7 @@ def model():
     tokenizer = BPETokenizer.train([RHYME], 512)
     ids = torch.tensor([tokenizer.encode(ASKED)])
     found = explain_gpt(learned(tokenizer), ids, pieces=tokenizer.pieces)
-    return page(of_explanation(found))
+    return page(model_walks(found))
 
 
 def learned(tokenizer):

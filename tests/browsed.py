@@ -1,4 +1,4 @@
-"""The explorer's page as a person has it in a browser, and what stands in it."""
+"""The explorer's page in a browser, read by its roles and texts."""
 
 import contextlib
 import os
@@ -13,22 +13,22 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 import uvicorn
 
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.server import Explorer
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# what a browser asks its maker in the background would be a request to another host
+# no background requests of the browser to other hosts
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update",
          "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]  # fmt: skip
-# another address, and the event that comes once the page was told of it
+# set the address and wait until the page has received the event
 SHOW = """address => new Promise((done) => {
   const before = location.hash;
   addEventListener("hashchange", done, { once: true });
   location.hash = address;
   if (location.hash === before) done();
 }).then(() => null)"""
-# a recording of each kind: its name, which text, and which call
+# for each kind: the name of the recording, the label of the text, the index of the call
 KINDS = {
     "causal": ("causal", "", 1),
     "windowed": ("windowed", "", 0),
@@ -36,17 +36,17 @@ KINDS = {
     "values": ("with values", "", 1),
     "padded": ("padded", "text 2", 1),
     "cross": ("cross", "", 2),
-    "stitched": ("generated", "as one", 1),
+    "stitched": ("generated", "all passes", 1),
     "pass by pass": ("generated", "pass by pass", 5),
     "capped": ("capped", "", 0),
     "sinks": ("sinks", "", 0),
     "biased": ("biased", "", 0),
 }
-REQUIRED = "HEEDFUL_BROWSER"  # "required": a browser that is missing is a failure
+REQUIRED = "HEEDFUL_BROWSER"  # "required": a missing browser is a failure
 
 
 def lacking(reason):
-    """Skip, saying why; fail where a browser must be there."""
+    """Skip the test with a reason; fail if a browser is required."""
     if os.environ.get(REQUIRED) == "required":
         pytest.fail(f"{REQUIRED}=required, and {reason}")
     pytest.skip(reason)
@@ -54,13 +54,13 @@ def lacking(reason):
 
 def executable():
     """The path of a Chromium."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return found or lacking("no chromium is installed: apt-get install chromium")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    return path or lacking("no chromium is installed: apt-get install chromium")
 
 
 @contextlib.contextmanager
 def started():
-    """A browser of its own profile."""
+    """A browser with a profile of its own."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -73,16 +73,16 @@ def started():
 
 
 class Served:
-    """Recordings on a free port, until it is left; `generation` makes one for their texts."""
+    """A context that serves recordings on a free port, optionally with a model or a generation."""
 
     def __init__(self, recordings, model=None, generation=lambda texts: None):
-        self.texts = Texts(recordings)
+        self.texts = Catalogue(recordings)
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         port = self._socket.getsockname()[1]
         self.origin = f"http://127.0.0.1:{port}"
-        self.explorer = Explorer(Answers(self.texts), port, model, generation(self.texts))
-        self.address = f"{self.origin}/?word={self.explorer.word}"
+        self.explorer = Explorer(Handlers(self.texts), port, model, generation(self.texts))
+        self.address = f"{self.origin}/?word={self.explorer.secret}"
         config = uvicorn.Config(self.explorer.app, log_level="error", access_log=False)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -98,24 +98,24 @@ class Served:
     def __exit__(self, *error):
         self._server.should_exit = True
         self._thread.join(10)
-        self.explorer.turns.end()
+        self.explorer.worker.shutdown()
         self._socket.close()
 
 
 class Page:
-    """A page of the explorer, read by the roles and names that a screen reader has."""
+    """A page of the explorer, read by its accessible roles and names."""
 
     def __init__(self, page, origin):
         self.page, self.origin = page, origin
         self.region = page.get_by_role("region", name="This weight")
 
     def show(self, **view):
-        """What the address says; a call is named as in it, "0.0.1"."""
+        """Set the address; `call` is given as in the address, "0.0.1"."""
         written = "#" + urlencode(view, safe=",.")
-        self.page.evaluate(SHOW, written)  # and the page has read it, or a key might come before
+        self.page.evaluate(SHOW, written)  # waits, so that no key comes before
 
     def cell(self, call, head, query, key, **more):
-        """Choose a cell by the address, and wait until its numbers are there."""
+        """Choose a cell by the address, and wait until its numbers are loaded."""
         self.show(call=call, head=head, cell=f"{query},{key}", pinned=1, **more)
         self.made(head, query, key)
         return self
@@ -125,11 +125,11 @@ class Page:
         line = f"weights(head={head}, queries=[{query}], keys=[{key}])"
         self.region.get_by_text(line).wait_for()
         self.page.wait_for_function(
-            "() => [...document.querySelectorAll('bdi.place')].every(one => one.innerText !== '…')"
+            "() => [...document.querySelectorAll('bdi.place')].every(e => e.innerText !== '…')"
         )
 
     def soon(self, check, seconds=20):
-        """What a check returns once it holds, while the page is still being told."""
+        """Repeat a check until it passes; return its result."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -141,47 +141,47 @@ class Page:
 
     @property
     def weight(self):
-        """The number that stands largest, as text."""
+        """The displayed weight, as text."""
         return self.region.locator("[data-weight]").first.inner_text().split("\n")[0]
 
     def steps(self):
-        """What makes the weight: each step's words and its number."""
+        """The steps of the calculation: label and number."""
         return pairs(self.region)
 
     def table(self, name):
-        """The cells of a table, row by row, without its head."""
+        """The cells of a table, row by row, without its header."""
         rows = self.region.get_by_role("table", name=name).locator("tbody tr")
         return rows.evaluate_all("all => all.map((row) => [...row.cells].map((c) => c.innerText))")
 
     def downloaded(self, name):
-        """The path of what a button of the menu Save saves."""
+        """The path and the name of the file that a button of the menu Save downloads."""
         self.page.get_by_role("button", name="Save", exact=True).click()
-        with self.page.expect_download() as given:
+        with self.page.expect_download() as download:
             self.page.get_by_role("button", name=re.compile(f"^{name} ")).click()
-        return Path(given.value.path()), given.value.suggested_filename
+        return Path(download.value.path()), download.value.suggested_filename
 
 
 def pairs(part):
-    """The words and the numbers of lists in a part of the page."""
+    """Terms and values of the description lists in a part of the page."""
     words, numbers = (part.locator(name).all_inner_texts() for name in ("dt", "dd"))
     return list(zip(words, numbers, strict=True))
 
 
 def number(text):
-    """A number as the page writes it: −1.5, 3.2e−7, ∞."""
+    """Parse a number in the page's format: −1.5, 3.2e−7, ∞."""
     text = text.strip().replace("−", "-").replace(",", "")
     return float({"∞": "inf", "-∞": "-inf", "–": "nan"}.get(text, text))
 
 
 def unit(text):
-    """How much the last printed digit of a number counts."""
+    """The unit of the last digit of a number."""
     digits, _, power = text.strip().replace("−", "-").partition("e")
     decimals = len(digits.partition(".")[2])
     return 10.0 ** (int(power or 0) - decimals)
 
 
 def as_shown(text, true):
-    """Whether a printed number is a true one, rounded to its digits."""
+    """Whether a displayed number equals a true one, rounded to its digits."""
     shown = number(text)
     if not re.search(r"\d", text):
         return shown == true or (shown != shown and true != true)
@@ -189,19 +189,19 @@ def as_shown(text, true):
 
 
 def is_own(url, origin):
-    """Whether a request leaves the page's own host."""
+    """Whether a request stays on the page's own host."""
     return urlsplit(url).scheme in ("blob", "data", "file", "about") or url.startswith(origin)
 
 
 def faults(page):
-    """What axe finds that is serious or worse, in short."""
+    """The serious and critical violations that axe finds."""
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
         lacking("no axe is installed: pip install axe-playwright-python")
-    found = Axe().run(page).response["violations"]
+    violations = Axe().run(page).response["violations"]
     return [
-        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]])
-        for one in found
-        if one["impact"] in ("serious", "critical")
+        (fault["id"], fault["help"], [node["html"][:120] for node in fault["nodes"][:3]])
+        for fault in violations
+        if fault["impact"] in ("serious", "critical")
     ]

@@ -1,4 +1,4 @@
-"""A browser for all tests of a process, and the page with recordings of every kind."""
+"""Fixtures: a browser for all tests of a process, and pages with recordings of every kind."""
 
 import runpy
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 from browsed import Page, Served, is_own, started
 from walks import walk
 
-from heedful.views.walk.one_file import of_explanation, page
+from heedful.views.walk.one_file import model_walks, page
 
 SITE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "docs" / "walks.py"))
-SHARED = "#call=0.0.0&head=0"  # a view that was shared: no example is opened in its place
+SHARED = "#call=0.0.0&head=0"  # an address with a view: the page opens no example
 
 __all__ = [
     "_one_file", "_one_page", "browser", "explorer", "file", "filed", "models", "opened", "places",
@@ -20,8 +20,8 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def browser():
-    with started() as found:
-        yield found
+    with started() as instance:
+        yield instance
 
 
 @pytest.fixture(scope="session")
@@ -33,19 +33,19 @@ def recordings():
 
 @pytest.fixture(scope="session")
 def served(browser, recordings):
-    """All kinds in one explorer; of a batch and a generation there are several texts."""
+    """An explorer with recordings of all kinds; batches and generations have several texts."""
     with Served(recordings) as explorer:
         yield explorer
 
 
 class Opening:
-    """Opens pages, each in a context of its own, and knows what went wrong in them."""
+    """Opens pages, each in a context of its own, and collects their errors."""
 
     def __init__(self, browser):
         self.browser, self.contexts, self.watched = browser, [], []
 
     def __call__(self, address, origin=None, *, allowed=(), **options):
-        """A page. `allowed` are words of errors that belong to the test.
+        """Open a page. Errors that contain one of the `allowed` words are ignored.
 
         Further options are those of the browser's context.
         """
@@ -60,21 +60,21 @@ class Opening:
         return page
 
     def watch(self, page, origin, allowed=()):
-        """Note errors, dialogs, and requests to another host."""
-        found = []
-        self.watched.append((found, allowed))
-        page.on("pageerror", lambda error: found.append(f"error: {error}"))
-        page.on("console", lambda said: said.type == "error" and found.append(said.text))
-        page.on("dialog", lambda box: (found.append(f"dialog: {box.message}"), box.dismiss()))
-        page.on("request", lambda asked: is_own(asked.url, origin) or found.append(asked.url))
+        """Collect errors, dialogs, and requests to other hosts."""
+        errors = []
+        self.watched.append((errors, allowed))
+        page.on("pageerror", lambda error: errors.append(f"error: {error}"))
+        page.on("console", lambda entry: entry.type == "error" and errors.append(entry.text))
+        page.on("dialog", lambda box: (errors.append(f"dialog: {box.message}"), box.dismiss()))
+        page.on("request", lambda sent: is_own(sent.url, origin) or errors.append(sent.url))
         return Page(page, origin)
 
     def check(self):
-        """Fail where a page went wrong since the last check."""
-        for found, allowed in self.watched:
-            left = [one for one in found if not any(word in one for word in allowed)]
-            found.clear()
-            assert not left, f"the page went wrong: {left}"
+        """Fail if a page had errors since the last check."""
+        for errors, allowed in self.watched:
+            failures = [text for text in errors if not any(word in text for word in allowed)]
+            errors.clear()
+            assert not failures, f"the page went wrong: {failures}"
 
     def close(self):
         for context in self.contexts:
@@ -83,7 +83,7 @@ class Opening:
 
 @pytest.fixture
 def opened(browser):
-    """Open pages; an error in one, a dialog, or a request to another host fails the test."""
+    """Open pages; an error, a dialog, or a request to another host fails the test."""
     opening = Opening(browser)
     yield opening
     opening.close()
@@ -92,12 +92,12 @@ def opened(browser):
 
 @pytest.fixture(scope="session")
 def filed(recordings, tmp_path_factory):
-    """The address of a file with all kinds."""
+    """The address of a one-file page with all kinds."""
     from heedful.views.explorer import one_file
-    from heedful.views.explorer.catalogue import Texts
+    from heedful.views.explorer.catalogue import Catalogue
 
     path = tmp_path_factory.mktemp("explorer") / "all.html"
-    one_file.write(path, Texts(recordings), "all kinds")
+    one_file.write(path, Catalogue(recordings), "all kinds")
     return path.as_uri()
 
 
@@ -110,7 +110,7 @@ def _one_file(browser, filed):
 
 @pytest.fixture
 def file(_one_file):
-    """The page of all kinds as one file, with no network."""
+    """The one-file page with all kinds, without a network."""
     opening, page = _one_file
     yield page
     opening.check()
@@ -125,7 +125,7 @@ def _one_page(browser, served):
 
 @pytest.fixture
 def explorer(_one_page):
-    """The page of all kinds, the same for all tests of a module."""
+    """The served page with all kinds, shared by all tests of a module."""
     opening, page = _one_page
     yield page
     opening.check()
@@ -133,12 +133,12 @@ def explorer(_one_page):
 
 @pytest.fixture
 def places(served):
-    """The address of a call, "r.t.c", by the name of its recording and the label of its text."""
+    """The id of a call, "r.t.c", by the name of its recording and the label of its text."""
 
     def call(name, text="", layer=0):
         about = served.texts.about()
-        r = [one["name"] for one in about].index(name)
-        labels = [one["label"] for one in about[r]["texts"]]
+        r = [recording["name"] for recording in about].index(name)
+        labels = [entry["label"] for entry in about[r]["texts"]]
         t = next(i for i, label in enumerate(labels) if text in label)
         return f"{r}.{t}.{layer}", served.texts.call(r, t, layer)
 
@@ -155,15 +155,15 @@ def variants(tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("walk")
-    found = {kind: walk(kind) for kind in ("gpt", "bert", "seq2seq")}
-    for kind, one in found.items():
-        (folder / f"{kind}.html").write_bytes(page(of_explanation(one)))
-    return {kind: ((folder / f"{kind}.html").as_uri(), one) for kind, one in found.items()}
+    walks = {kind: walk(kind) for kind in ("gpt", "bert", "seq2seq")}
+    for kind, walked in walks.items():
+        (folder / f"{kind}.html").write_bytes(page(model_walks(walked)))
+    return {kind: ((folder / f"{kind}.html").as_uri(), walked) for kind, walked in walks.items()}
 
 
 @pytest.fixture
 def shown(opened):
-    """A page of a walk, offline; where it stands is its address."""
+    """Open a page of a walk offline, at the step that its address names."""
 
     def call(address, where="", **options):
         page = opened(f"{address}#{where}", **options).page

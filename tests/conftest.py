@@ -1,4 +1,4 @@
-"""Shape annotations are checked while testing, and only then; not in whole commands and runs."""
+"""Settings and fixtures of all tests; shape annotations are checked, except in whole commands."""
 
 import builtins
 import io
@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a mistyped path looks like the name of a model
-os.environ["OMP_NUM_THREADS"] = "1"  # the suite itself runs on all cores, a process each
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of all that a script starts with &
+os.environ["OMP_NUM_THREADS"] = "1"  # the suite runs a process on each core
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in processes that a script starts with &
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jaxtyping
@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-# times are for benchmarks; new examples in each run
+# no time limits, as benchmarks measure times; new random examples in each run
 settings.register_profile("untimed", deadline=None, max_examples=30)
 settings.load_profile("untimed")
 jaxtyping.install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
@@ -42,7 +42,7 @@ def _shapes_unchecked():
 
 @pytest.fixture(autouse=True, scope="module")
 def _as_long_as_it_takes_users(request):
-    """Whole commands and runs go without the checks of shapes, which would take a fifth more."""
+    """Skip the checks of shapes in whole commands and runs; they would take a fifth longer."""
     is_whole = any(request.path.is_relative_to(folder) for folder in WHOLE)
     with _shapes_unchecked() if is_whole else nullcontext():
         yield
@@ -50,14 +50,14 @@ def _as_long_as_it_takes_users(request):
 
 @pytest.fixture
 def as_a_user():
-    """Without the checks of shapes that only tests have, so that our own errors are seen."""
+    """Skip the checks of shapes, so that heedful's own errors are raised."""
     with _shapes_unchecked():
         yield
 
 
 @pytest.fixture
 def forbid(monkeypatch):
-    """Make a path, and what is in it, one that may not be opened: by root too."""
+    """Make opening a path, or a file in it, raise PermissionError, for root too."""
 
     def call(forbidden):
         def opened(path, *arguments, **options):
@@ -74,7 +74,7 @@ def forbid(monkeypatch):
 
 @pytest.fixture
 def data():
-    """The folder of texts beside the checkout, which is not part of the repository."""
+    """The folder of texts beside the checkout; it is not part of the repository."""
     if not DATA.is_dir():
         pytest.skip("needs the texts in ../shared/data, which are not part of the repository")
     return DATA

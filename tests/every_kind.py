@@ -1,4 +1,4 @@
-"""Small recordings of every kind of attention, each of a model made here in a moment."""
+"""Small recordings of every kind of attention, each of a small untrained model."""
 
 import torch
 import transformers
@@ -16,7 +16,7 @@ SHAPE = {"vocabulary": VOCABULARY, "context_length": 64, "width": 24, "layers": 
 
 
 def sharp(model, seed, deviation=0.7):
-    """The model with attention that is far from even."""
+    """Initialise a model so that its attention is far from uniform."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -29,7 +29,7 @@ def ids_of(text):
 
 
 def of_gpt(seed=1, text=SENTENCE, values=False, **changed):
-    """A GPT of ours on a text."""
+    """One of heedful's GPTs on a text."""
     model = sharp(GPT(GPTConfig(**{**SHAPE, "heads": 3, **changed})), seed)
     with heedful.record(model, tokenizer=LETTERS, values=values) as recording:
         model(ids_of(text))
@@ -48,7 +48,7 @@ def padded():
 
 
 def cross():
-    """An encoder–decoder on 11 letters and 5."""
+    """An encoder–decoder on 11 letters, with 5 as the target."""
     config = Seq2SeqConfig(vocabulary=VOCABULARY, context_length=32, width=24, layers=1, heads=2)
     model = sharp(Seq2Seq(config), 3)
     with heedful.record(model, tokenizer=LETTERS) as recording:
@@ -67,8 +67,8 @@ def generated():
 OTHERS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": VOCABULARY,
           "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
-# Models of transformers: scores with a soft cap, with a learned score for attending to nothing,
-# and with a number added for each distance
+# Models of transformers: with a soft cap, with a learned score for attending to nothing, and with
+# a bias for each distance
 ELSEWHERE = {
     "capped": ("Gemma2ForCausalLM", transformers.Gemma2Config, {
         "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0, **OTHERS}),
@@ -82,24 +82,24 @@ ELSEWHERE = {
 
 
 def of_transformers(name):
-    """A model of transformers, with eager attention: it has what a fused one has not."""
+    """A model of transformers with eager attention, which has features that fused kernels lack."""
     kind, config, sizes = ELSEWHERE[name]
-    made = getattr(transformers, kind)._from_config(config(**sizes), attn_implementation="eager")
-    model = sharp(made, 5, 0.35)
+    bare = getattr(transformers, kind)._from_config(config(**sizes), attn_implementation="eager")
+    model = sharp(bare, 5, 0.35)
     with heedful.record(model, tokenizer=LETTERS) as recording:
         model(ids_of("seen by another"))
     return recording
 
 
 class Causal(nn.Module):
-    """Attention alone, fused."""
+    """Only fused attention."""
 
     def forward(self, query, key, value):
         return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 def long(tokens=1500):
-    """Two heads on more tokens than a screen has pixels; they have no names."""
+    """Two heads on more tokens than a screen has pixels, without token names."""
     query, key, value = torch.randn(3, 1, 2, tokens, 8, generator=torch.Generator().manual_seed(9))
     with heedful.record(model := Causal()) as recording:
         model(2 * query, 2 * key, value)
@@ -115,7 +115,7 @@ STRANGE = [
 
 
 def strange():
-    """Tokens of any script, of none, and what would be HTML."""
+    """Tokens in many scripts, control characters, and HTML."""
     config = GPTConfig(**{**SHAPE, "vocabulary": len(STRANGE), "heads": 3})
     model = sharp(GPT(config), 11)
     with heedful.record(model, tokenizer=lambda ids: [STRANGE[i] for i in ids]) as recording:
@@ -140,5 +140,5 @@ MADE = {
 
 
 def all_kinds():
-    """Each recording by the name of its kind."""
+    """Return each recording by the name of its kind."""
     return {name: make() for name, make in MADE.items()}

@@ -1,4 +1,4 @@
-"""Tokenizers as the files of Llama's family have them, trained on a few lines."""
+"""Tokenizers in the formats of Llama and its relatives, trained on a few lines."""
 
 import json
 
@@ -18,7 +18,7 @@ def frame(first):
 
 
 def of_characters(metaspace=False):
-    """Characters with bytes for others, as Llama 2 and Mistral; or as Mistral's later files."""
+    """SentencePiece BPE with byte tokens, as Llama 2 and Mistral, or as Mistral's later files."""
     t = tokenizers
     library = t.Tokenizer(t.models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     trainer = t.trainers.BpeTrainer(
@@ -44,7 +44,7 @@ def of_characters(metaspace=False):
 
 
 def of_bytes(qwen=False):
-    """Byte-level BPE with its own split: Llama 3's, with a beginning; or Qwen's, composed."""
+    """Byte-level BPE with Llama 3's pattern and a begin token, or with Qwen's and NFC."""
     t = tokenizers
     library = t.Tokenizer(t.models.BPE(ignore_merges=not qwen))
     digits = r"\p{N}" if qwen else r"\p{N}{1,3}"

@@ -1,4 +1,4 @@
-"""The pages' modules, run by node: what they compute, with no browser."""
+"""Run modules of the pages with node, without a browser."""
 
 import json
 import shutil
@@ -8,10 +8,10 @@ from browsed import lacking
 
 
 def returned(folder, modules, line, asked=None, data=b""):
-    """What a line of JavaScript returns.
+    """Evaluate a line of JavaScript and return its value.
 
-    It knows some modules by their names, what is `asked`, and the buffer `bytes`; these are written
-    into a folder for it. Numbers that JSON has no word for come as text.
+    The line can use some modules by their names, the value `asked`, and the buffer `bytes`, which
+    are written to files in a folder. Infinities and NaN are returned as text.
     """
     node = shutil.which("node") or lacking("no node is installed: apt-get install nodejs")
     question, read = folder / "asked.json", folder / "data"
@@ -25,11 +25,11 @@ def returned(folder, modules, line, asked=None, data=b""):
         {imports}
         const asked = JSON.parse(readFileSync({json.dumps(str(question))}, "utf-8"));
         const bytes = new Uint8Array(readFileSync({json.dumps(str(read))})).buffer;
-        const told = (_, value) => (Number.isFinite(value) || typeof value !== "number"
+        const replacer = (_, value) => (Number.isFinite(value) || typeof value !== "number"
           ? value : String(value));
-        console.log(JSON.stringify({line}, told));
+        console.log(JSON.stringify({line}, replacer));
     """
     run = [node, "--input-type=module", "--eval", script]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)

@@ -1,4 +1,4 @@
-"""Attention written again, in NumPy float64 and plain loops, to compare with."""
+"""A reference implementation of attention in NumPy, with loops and float64."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ def numpy(tensor):
 
 
 def attention(query, key, value, allowed=None, bias=None, scale=None):
-    """Output and weights; axes (..., H, N, d) with grouped key heads, or fewer axes."""
+    """Return output and weights for (..., H, N, d) with grouped key heads, or for fewer axes."""
     query, key, value = numpy(query), numpy(key), numpy(value)
     lead = query.shape[:-2]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -20,12 +20,12 @@ def attention(query, key, value, allowed=None, bias=None, scale=None):
     for index in np.ndindex(*shape[:-1]):
         head = _key_index(index[:-1], query, key)
         scores = [scale * float(np.dot(query[index], k)) for k in key[head]] + bias[index]
-        seen = np.flatnonzero(allowed[index])
-        if len(seen) == 0:
+        keys = np.flatnonzero(allowed[index])
+        if len(keys) == 0:
             continue
-        raised = np.exp(scores[seen] - scores[seen].max())
-        weights[index][seen] = raised / raised.sum()
-        for m in seen:
+        powers = np.exp(scores[keys] - scores[keys].max())
+        weights[index][keys] = powers / powers.sum()
+        for m in keys:
             output[index] += weights[index][m] * value[head][m]
     return output, weights
 

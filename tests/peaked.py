@@ -1,4 +1,4 @@
-"""Models of transformers with peaked attention, whose maps are far from even."""
+"""Models of transformers with large random weights, so that attention is peaked."""
 
 import copy
 
@@ -7,7 +7,7 @@ import transformers
 
 
 def pair(name, config, implementation="sdpa", seed=3):
-    """A model of a class, and the same one with eager attention."""
+    """Return a model of a class, and a copy with eager attention."""
     kind, generator = getattr(transformers, name), torch.Generator().manual_seed(seed)
     eager = kind._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
     with torch.no_grad():

@@ -1,8 +1,8 @@
-"""What a job may raise: errors, what is no `Exception`, and what an event loop passes to nobody."""
+"""Everything that a job may raise: errors, and exceptions that are not `Exception`s."""
 
 
 class Panic(BaseException):
-    """As tokenizers raises where its Rust panics."""
+    """Like the exception that tokenizers raises if its Rust code panics."""
 
 
 ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration)

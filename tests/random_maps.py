@@ -1,4 +1,4 @@
-"""Random causes of maps, of any kind and type, and the maps that they stand for, in NumPy."""
+"""Random attention inputs of all kinds and types, and their weight maps in NumPy."""
 
 import math
 
@@ -15,8 +15,8 @@ TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 @st.composite
-def causes(draw):
-    """AttentionInputs of any kind and type, and the whole map that they stand for, in float64."""
+def random_inputs(draw):
+    """Draw `AttentionInputs` of any kind and type, with their full map in float64."""
     G, r = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     N, M, d = draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 5))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
@@ -43,52 +43,52 @@ def causes(draw):
         bias[..., 0] = -math.inf
     softcap = draw(st.sampled_from([None, 1.5]))
     sinks = draw(st.sampled_from([None, random(G * r)]))
-    made = AttentionInputs(query, key, 0.7, mask, bias, softcap, sinks)
-    return made, whole_map(made)
+    inputs = AttentionInputs(query, key, 0.7, mask, bias, softcap, sinks)
+    return inputs, full_map(inputs)
 
 
-def all_scores(of):
-    """The scores in NumPy: scale, softcap, bias, mask, the sink's column at the end."""
-    H, N, _ = of.shape
-    key = np.repeat(oracle.numpy(of.key), H // len(of.key), axis=0)
-    scores = of.scale * oracle.numpy(of.query) @ key.transpose(0, 2, 1)
-    if of.softcap:
-        scores = of.softcap * np.tanh(scores / of.softcap)
-    if of.bias is not None:
-        scores = scores + oracle.numpy(of.bias)
-    if of.mask is not None:
-        scores = np.where(of.mask.crop(of.shape).numpy(), scores, -math.inf)
-    if of.sinks is not None:
-        sink = np.broadcast_to(oracle.numpy(of.sinks)[:, None, None], (H, N, 1))
+def all_scores(inputs):
+    """Return the scores after scale, softcap, bias and mask, with the sink as the last column."""
+    H, N, _ = inputs.shape
+    key = np.repeat(oracle.numpy(inputs.key), H // len(inputs.key), axis=0)
+    scores = inputs.scale * oracle.numpy(inputs.query) @ key.transpose(0, 2, 1)
+    if inputs.softcap:
+        scores = inputs.softcap * np.tanh(scores / inputs.softcap)
+    if inputs.bias is not None:
+        scores = scores + oracle.numpy(inputs.bias)
+    if inputs.mask is not None:
+        scores = np.where(inputs.mask.crop(inputs.shape).numpy(), scores, -math.inf)
+    if inputs.sinks is not None:
+        sink = np.broadcast_to(oracle.numpy(inputs.sinks)[:, None, None], (H, N, 1))
         scores = np.concatenate([scores, sink], axis=-1)
     return scores
 
 
-def whole_map(of):
-    """The map: a softmax, of which the sink's column goes; and which rows see anything."""
-    scores, M = all_scores(of), of.shape[-1]
-    seen = (scores[..., :M] > -math.inf).any(-1)
+def full_map(inputs):
+    """Return the weights without the column of the sink, and which rows may see a key."""
+    scores, M = all_scores(inputs), inputs.shape[-1]
+    nonempty = (scores[..., :M] > -math.inf).any(-1)
     highest = scores.max(-1, keepdims=True)
-    raised = np.exp(scores - np.where(highest > -math.inf, highest, 0.0))
-    shares = raised / np.maximum(raised.sum(-1, keepdims=True), 1e-300)
-    return np.where(seen[..., None], shares[..., :M], 0.0), seen
+    powers = np.exp(scores - np.where(highest > -math.inf, highest, 0.0))
+    shares = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
+    return np.where(nonempty[..., None], shares[..., :M], 0.0), nonempty
 
 
-def log_sum_exps(of):
-    """Of each row, sink included; −inf where it sees nothing."""
-    scores, (_, seen) = all_scores(of), whole_map(of)
-    highest = np.where(seen, scores.max(-1), 0.0)
+def log_sum_exps(inputs):
+    """Return the log-sum-exp of each row with its sink; −inf for a fully masked row."""
+    scores, (_, nonempty) = all_scores(inputs), full_map(inputs)
+    highest = np.where(nonempty, scores.max(-1), 0.0)
     with np.errstate(divide="ignore"):
         sums = highest + np.log(np.exp(scores - highest[..., None]).sum(-1))
-    return np.where(seen, sums, -math.inf)
+    return np.where(nonempty, sums, -math.inf)
 
 
-def rounding(of, where_float64=1e-12):
-    """What may be off: narrower types than float64 are computed in float32."""
-    return where_float64 if of.query.dtype == torch.float64 else 2e-6
+def rounding(inputs, where_float64=1e-12):
+    """Return the allowed error: types narrower than float64 are computed in float32."""
+    return where_float64 if inputs.query.dtype == torch.float64 else 2e-6
 
 
-def choices(of):
-    """(H, N, M), what the mask allows."""
-    allowed = np.ones(of.shape, bool) if of.mask is None else of.mask.crop(of.shape).numpy()
-    return np.broadcast_to(allowed, of.shape)
+def allowed_pairs(inputs):
+    """Return the pairs that the mask allows, (H, N, M)."""
+    allowed = np.ones(1, bool) if inputs.mask is None else inputs.mask.crop(inputs.shape).numpy()
+    return np.broadcast_to(allowed, inputs.shape)

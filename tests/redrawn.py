@@ -1,10 +1,10 @@
-"""Models whose parameters tell every difference: none is 0, 1 or that of another."""
+"""Models with all parameters random, so that exchanged or ignored ones change the output."""
 
 import torch
 
 
 def redrawn(model, deviation=0.2):
-    """Every parameter drawn anew, biases and norms too."""
+    """Draw every parameter anew, including biases and norms."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = "norm" in name.lower() or "ln_" in name

@@ -1,4 +1,4 @@
-"""Models whose rows are looked at, and the log-sum-exp of each row by its definition."""
+"""Recorded models for tests of rows, and the log-sum-exp of each row by its definition."""
 
 import math
 
@@ -21,17 +21,17 @@ from heedful.recording import map_rows as of_rows
 B, H, N, D = 2, 4, 40, 8
 
 
-def own(**changes):
+def gpt(**changes):
     sizes = {"vocabulary": 23, "context_length": N, "width": 24, "layers": 2, "heads": 4}
     return GPT(GPTConfig(**{**sizes, **changes})).eval()
 
 
 def llama(implementation="sdpa", kind=LlamaModel, config=LlamaConfig, **changes):
-    made = config(
+    settings = config(
         vocab_size=23, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, **changes,
     )  # fmt: skip
-    return kind._from_config(made, attn_implementation=implementation).eval()
+    return kind._from_config(settings, attn_implementation=implementation).eval()
 
 
 def gpt2(implementation="sdpa"):
@@ -44,16 +44,16 @@ def by_hand(query, key):
 
 
 def turned(query, key):
-    """As some models have it: heads before texts."""
+    """Attention with heads before texts, as in some models."""
     query, key = query.transpose(0, 1), key.transpose(0, 1)
     return scaled_dot_product_attention(query, key, key).transpose(0, 1)
 
 
 @torch.no_grad()
-def recorded(model, *given, **options):
+def recorded(model, *inputs, **options):
     named = options.pop("named", {})
     with heedful.record(model, **options) as recording:
-        model(*given, **named)
+        model(*inputs, **named)
     return recording
 
 
@@ -66,8 +66,8 @@ def of_ids(model):
 
 
 def of_tensors(does, axes=None):
-    given = torch.randn(2, B, H, N, D)
-    return lambda **options: recorded(Given(does), *given, axes=axes, **options)
+    inputs = torch.randn(2, B, H, N, D)
+    return lambda **options: recorded(Given(does), *inputs, axes=axes, **options)
 
 
 def of_flex(query, key):
@@ -76,14 +76,14 @@ def of_flex(query, key):
 
 
 def of_module():
-    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # not its own fused kernel
+    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # no fused kernel
     named = {"need_weights": False}
     return lambda **options: recorded(attention, *torch.randn(3, B, N, 24), named=named, **options)
 
 
-TOLD = {
-    "our own": of_ids(own()),
-    "our own, grouped": of_ids(own(kv_heads=2)),
+FROM_KERNEL = {
+    "our own": of_ids(gpt()),
+    "our own, grouped": of_ids(gpt(kv_heads=2)),
     "transformers": of_ids(gpt2()),
     "transformers, grouped": of_ids(llama()),
     "SDPA": of_tensors(lambda query, key: scaled_dot_product_attention(query, key, key)),
@@ -97,8 +97,8 @@ COMPUTED = {
 }
 
 
-def whole(call):
-    """The map by its causes, and the log-sum-exp of each row, in float64 and all at once."""
+def full_map(call):
+    """Return the map of a call and the log-sum-exp of each row, in float64."""
     query, key, scale, mask, bias, *_ = call.causes
     scores = query.double() @ key.double().repeat_interleave(len(query) // len(key), 0).mT * scale
     scores = scores if bias is None else scores + bias
@@ -108,8 +108,8 @@ def whole(call):
 
 
 def exact(call, close=2e-6):
-    """Parts, pictures and sums of a call, beside the whole map."""
-    map_, sums = whole(call)
+    """Compare parts, pictures and log-sum-exps of a call with the full map."""
+    map_, sums = full_map(call)
     rows, columns = [3, -1, 17], slice(5, 21)
     part = call.weights(queries=rows, keys=columns)
     torch.testing.assert_close(part.double(), map_[:, rows, columns], atol=close, rtol=0)
@@ -120,7 +120,7 @@ def exact(call, close=2e-6):
 
 
 def no_rows(monkeypatch):
-    """Let whole rows raise, and no part be so small that rows are computed for it."""
+    """Make the computation of full rows raise, and disable the path for small parts."""
     monkeypatch.setattr(of_rows, "by_rows", None)
-    monkeypatch.setattr(of_rows.of, "gather", None)
-    monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
+    monkeypatch.setattr(of_rows.statistics, "gather", None)
+    monkeypatch.setattr(of_rows, "block_entries", lambda _: 0)

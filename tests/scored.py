@@ -1,4 +1,4 @@
-"""The scores of a call as a test compares them, and by their definitions in loops."""
+"""Scores of a call for tests, and the same scores by their definitions in loops."""
 
 import numpy as np
 
@@ -7,39 +7,40 @@ from heedful.recording.head_scores import evidence
 
 
 def means(call):
-    """(H,) for each score, and for entropy and distance."""
-    return {name: found.mean for name, found in evidence(call).items()}
+    """Return each score, entropy and distance of a call, (H,) each."""
+    return {name: score.mean for name, score in evidence(call).items()}
 
 
 def rows(map_, ids, causal=True, unknown=None):
-    """Each score of the queries that have one, (H, q), of a map of self-attention, float64."""
+    """Return each score of the queries that have it, (H, q), of a self-attention map, float64."""
     H, N, _ = map_.shape
-    seen = [n + 1 if causal else N for n in range(N)]
+    visible = [n + 1 if causal else N for n in range(N)]
 
     def earlier(n, after):
-        """Keys before n that hold its token, or come after one that does."""
-        known = ids[n] != unknown
-        return [m for m in range(after, n) if known and ids[m - after] == ids[n]]
+        """Return the keys before n with its token, or `after` places after such a key."""
+        is_known = ids[n] != unknown
+        return [m for m in range(after, n) if is_known and ids[m - after] == ids[n]]
 
     def over(queries, number):
-        found = [number(n) for n in queries]
-        return np.stack(found, 1) if found else np.zeros((H, 0))
+        values = [number(n) for n in queries]
+        return np.stack(values, 1) if values else np.zeros((H, 0))
 
     def entropy(n):
-        weights = map_[:, n, : seen[n]]
+        weights = map_[:, n, : visible[n]]
         return -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)
 
     def near(n):
         return map_[:, n, max(0, n - REACH) : n + REACH + 1].sum(-1)
 
     after_first = range(1, N)
-    see_further = [n for n in range(N) if max(n, seen[n] - 1 - n) > REACH]
+    has_choice = [n for n in range(N) if visible[n] > 1]
+    see_further = [n for n in range(N) if max(n, visible[n] - 1 - n) > REACH]
     return {
         "previous": over(after_first, lambda n: map_[:, n, n - 1]),
         "sink": over(after_first, lambda n: map_[:, n, 0]),
         "self": over(after_first, lambda n: map_[:, n, n]),
         "local": over(see_further, near),
-        "broad": over([n for n in range(N) if seen[n] > 1], lambda n: entropy(n) / np.log(seen[n])),
+        "broad": over(has_choice, lambda n: entropy(n) / np.log(visible[n])),
         "induction": over(
             [n for n in range(N) if earlier(n, 1)], lambda n: map_[:, n, earlier(n, 1)].sum(-1)
         ),
@@ -52,24 +53,23 @@ def rows(map_, ids, causal=True, unknown=None):
 
 
 def over_texts(maps, causal=True, unknown=None):
-    """The mean of each score over all queries of some maps, each (H, N, N) with the ids of its N.
+    """Return the mean of each score over all queries of several maps (H, N, N), each with its ids.
 
-    Returns:
-        the means, chance and the numbers of queries, by the names of scores; (H,) each.
+    Also returns the chances and the numbers of queries, by score; (H,) each.
     """
     maps = [(np.asarray(map_, np.float64), list(ids)) for map_, ids in maps]
     all_of = [rows(map_, ids, causal, unknown) for map_, ids in maps]
     even = [rows(_even(map_.shape, causal), ids, causal, unknown) for map_, ids in maps]
-    found = {name: np.concatenate([one[name] for one in all_of], 1) for name in (*SCORES, *MEANS)}
-    evenly = {name: np.concatenate([one[name] for one in even], 1) for name in SCORES}
+    scores = {name: np.concatenate([x[name] for x in all_of], 1) for name in (*SCORES, *MEANS)}
+    evenly = {name: np.concatenate([x[name] for x in even], 1) for name in SCORES}
     return (
-        {name: one.mean(1) for name, one in found.items()},
-        {name: one.mean(1) for name, one in evenly.items() if name != "broad"},
-        {name: found[name].shape[1] for name in SCORES},
+        {name: values_of.mean(1) for name, values_of in scores.items()},
+        {name: values_of.mean(1) for name, values_of in evenly.items() if name != "broad"},
+        {name: scores[name].shape[1] for name in SCORES},
     )
 
 
 def _even(shape, causal):
-    """A map that spreads each row over all keys that the query may see."""
+    """Return the map of uniform attention."""
     allowed = np.tril(np.ones(shape[1:])) if causal else np.ones(shape[1:])
     return np.broadcast_to(allowed / allowed.sum(-1, keepdims=True), shape)

@@ -1,30 +1,30 @@
-"""Calls that a recording keeps, of what a door would have seen."""
+"""Stored calls made from calls as a door observes them."""
 
 import torch
 from torch import nn
 
-from heedful.recorder.arranging import Seen
+from heedful.recorder.arranging import PendingCall
 from heedful.recorder.axes.pass_inputs import Inputs
-from heedful.recorder.finalizing import Settling
+from heedful.recorder.finalizing import Finalizer
 from heedful.recorder.module_stack import Frame
 from heedful.recorder.observed_call import AXES
 from heedful.recorder.options import Options
 from heedful.recording.evidence import evidence_of, with_sums
 
 
-def settled(seen, name="attend", heads=None):
-    """The call of an observed one with told axes, each sequence a text of its own."""
-    texts = len(seen.query)
-    seen.axes = seen.axes or AXES
-    evidence = evidence_of(
-        seen.value, seen.output, {seen.query.dtype}, why=seen.why, finish=seen.finish
-    )
-    if seen.sums is not None:
-        evidence = with_sums(evidence, seen.sums, seen.query, seen.output)
+def settled(observed, name="attend", heads=None):
+    """Return the stored form of an observed call with told axes, one sequence per text."""
+    texts = len(observed.query)
+    observed.axes = observed.axes or AXES
+    evidence = evidence_of(observed.value, observed.output, {observed.query.dtype},
+                           why=observed.why, finish=observed.finish)  # fmt: skip
+    if observed.sums is not None:
+        evidence = with_sums(evidence, observed.sums, observed.query, observed.output)
     inputs = Inputs(Frame("", nn.Identity(), (torch.zeros(texts, 2, 3),), {}))
     missed = {}
-    settling = Settling(Options(heads=heads), missed.__setitem__)
-    where = (("", 0),)
-    call = settling(Seen(seen, evidence, name, 0, 0, where, 0, inputs, set(), set(), False, False))
+    settling, where = Finalizer(Options(heads=heads), missed.__setitem__), (("", 0),)
+    call = settling(
+        PendingCall(observed, evidence, name, 0, 0, where, 0, inputs, set(), set(), False, False)
+    )
     assert not missed
     return call

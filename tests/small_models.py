@@ -1,4 +1,4 @@
-"""One small model of each kind, with every parameter drawn anew, so that no head is even."""
+"""One small model of each kind with random parameters, so that no head attends uniformly."""
 
 from pathlib import Path
 

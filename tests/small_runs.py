@@ -7,7 +7,7 @@ TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i
 
 
 def recipe(**changes):
-    """That of the preset quick, smaller, with these settings of training."""
+    """Return the preset quick, smaller, with these settings of training."""
     model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "convolution": 2,
              "dropout": 0.2, "embedding_dropout": 0.1}  # fmt: skip
     train = {"steps": 24, "batch": 3, "convolution_rate": 0.01, "accumulation": 2,
@@ -31,7 +31,7 @@ def trained(plan, resume=False):
 
 
 def outcome(directory):
-    """All numbers of a run that is at its end."""
+    """Return all numbers of a completed run."""
     last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
     numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}

@@ -1,9 +1,9 @@
-"""The type in which a machine multiplies."""
+"""The choice of the dtype for matrix products."""
 
 import pytest
 import torch
 
-from heedful.device import choose_products
+from heedful.device import choose_matmul_dtype
 
 CPU = torch.device("cpu")
 
@@ -19,21 +19,21 @@ CPU = torch.device("cpu")
 )
 def test_auto_is_bfloat16_where_a_processor_has_instructions_for_it(has, expected, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
-    assert choose_products("auto", CPU) == expected
-    assert choose_products("float32", CPU) == torch.float32
-    assert choose_products("bfloat16", CPU) == torch.bfloat16
+    assert choose_matmul_dtype("auto", CPU) == expected
+    assert choose_matmul_dtype("float32", CPU) == torch.float32
+    assert choose_matmul_dtype("bfloat16", CPU) == torch.bfloat16
 
 
-def test_auto_is_float32_where_torch_does_not_tell(monkeypatch):
+def test_auto_is_float32_if_torch_does_not_report_support(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert choose_products("auto", CPU) == torch.float32
-    assert choose_products("auto", torch.device("mps")) == torch.float32
+    assert choose_matmul_dtype("auto", CPU) == torch.float32
+    assert choose_matmul_dtype("auto", torch.device("mps")) == torch.float32
 
 
 @pytest.mark.parametrize(("is_there", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_on_a_gpu_is_what_its_tensor_cores_have(is_there, expected, monkeypatch):
+def test_auto_on_a_gpu_is_bfloat16_if_its_tensor_cores_support_it(is_there, expected, monkeypatch):
     def supported(including_emulation=True):
         return is_there or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-    assert choose_products("auto", torch.device("cuda")) == expected
+    assert choose_matmul_dtype("auto", torch.device("cuda")) == expected

@@ -1,4 +1,4 @@
-"""What `explain` gives: each number by what is written of it, and what the layers return."""
+"""`explain`: each number against its formula, and the output against the layers."""
 
 import re
 
@@ -16,43 +16,43 @@ from heedful.explain.variants import drawn
 SENTENCE = "Your journey starts with one step"
 
 
-def numbers(found, name):
-    return found.stage(name).numbers().double().numpy()
+def numbers(walk, name):
+    return walk.stage(name).numbers().double().numpy()
 
 
-def names(found):
-    return [stage.name for stage in found.stages]
+def names(walk):
+    return [stage.name for stage in walk.stages]
 
 
 def softmax(scores):
-    raised = np.exp(scores - scores.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 def test_document_002_to_its_four_decimals():
-    found = explain(SENTENCE)
-    assert names(found) == ["embeddings", "scores", "weights", "context"]
+    walk = explain(SENTENCE)
+    assert names(walk) == ["embeddings", "scores", "weights", "context"]
     printed = {
         "scores": [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865],
         "weights": [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581],
         "context": [0.4419, 0.6515, 0.5683],
     }
     for name, row in printed.items():
-        assert np.array_equal(numbers(found, name)[1].round(4), row), name
+        assert np.array_equal(numbers(walk, name)[1].round(4), row), name
     last = [0.4177, 0.6503, 0.5645]
-    assert np.array_equal(numbers(found, "context")[5].round(4), last)
+    assert np.array_equal(numbers(walk, "context")[5].round(4), last)
 
 
 def test_document_001_shapes():
-    found = explain("Terry loves to eat Mango Greek Yogurt", "projected")
-    shapes = {stage.name: stage.shape for stage in found.stages}
+    walk = explain("Terry loves to eat Mango Greek Yogurt", "projected")
+    shapes = {stage.name: stage.shape for stage in walk.stages}
     assert shapes["embeddings"] == (7, 128)
     assert shapes["W_query"] == (128, 16)
     assert shapes["query"] == shapes["key"] == shapes["value"] == shapes["context"] == (7, 16)
     assert shapes["scores"] == shapes["weights"] == (7, 7)
     assert shapes["projected"] == shapes["output"] == (7, 128)
-    refined = numbers(found, "projected") + numbers(found, "embeddings")
-    np.testing.assert_allclose(numbers(found, "output"), refined, atol=1e-12)
+    refined = numbers(walk, "projected") + numbers(walk, "embeddings")
+    np.testing.assert_allclose(numbers(walk, "output"), refined, atol=1e-12)
 
 
 SENTENCES = st.text(min_size=1, max_size=30).filter(
@@ -70,9 +70,9 @@ SENTENCES = st.text(min_size=1, max_size=30).filter(
     st.integers(0, 99),
     st.booleans(),
 )
-def test_every_step_is_what_is_written_of_it(text, memory, variant, heads, width, seed, positions):
+def test_every_number_equals_its_formula(text, memory, variant, heads, width, seed, positions):
     several = VARIANTS[variant].heads is not None
-    found = explain(
+    walk = explain(
         text,
         variant,
         memory=memory if variant == "cross" else None,
@@ -81,45 +81,45 @@ def test_every_step_is_what_is_written_of_it(text, memory, variant, heads, width
         seed=seed,
         positions=positions,
     )
-    assert check_numbers(found, 1e-9) >= 3
-    later = torch.ones(len(found.tokens), len(found.tokens)).triu(1).bool()
-    assert [pairs.tolist() for pairs in hidden(found)] == [later.tolist()] * VARIANTS[
-        variant
-    ].causal
+    assert check_numbers(walk, 1e-9) >= 3
+    later = torch.ones(len(walk.tokens), len(walk.tokens)).triu(1).bool()
+    assert [pairs.tolist() for pairs in hidden(walk)] == [later.tolist()] * VARIANTS[variant].causal
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_last_stage_is_what_the_layer_returns(variant):
+def test_the_last_stage_is_the_output_of_the_layer(variant):
     memory = "une tasse de thé" if variant == "cross" else None
-    found = explain("a cup of tea, a cup", variant, memory=memory, dim=6, seed=3)
+    walk = explain("a cup of tea, a cup", variant, memory=memory, dim=6, seed=3)
     kind = VARIANTS[variant]
     layer = drawn(lambda: kind.layer(6, kind.heads or 1, None), seed=3)
-    inputs = [found.stage("embeddings").numbers()[None]]
+    inputs = [walk.stage("embeddings").numbers()[None]]
     if memory:
-        inputs.append(found.stage("memory").numbers()[None])
+        inputs.append(walk.stage("memory").numbers()[None])
     options = {"causal": True} if variant == "multihead" else {}
     with torch.inference_mode():
         expected = layer(*inputs, **options)[0]
-    assert torch.allclose(found.stages[-1].numbers(), expected, atol=1e-12)
+    assert torch.allclose(walk.stages[-1].numbers(), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_any_part_is_a_part_of_the_whole_and_the_sum_of_its_terms(variant):
+def test_any_part_is_part_of_all_numbers_and_the_sum_of_its_terms(variant):
     memory = "two three five seven" if variant == "cross" else None
-    found = explain("to be or not to be", variant, memory=memory, dim=4)
-    for stage in found.stages:
-        whole = stage.numbers()
-        assert whole.shape == stage.shape
+    walk = explain("to be or not to be", variant, memory=memory, dim=4)
+    for stage in walk.stages:
+        everything = stage.numbers()
+        assert everything.shape == stage.shape
         rows, columns = [stage.shape[-2] - 1, 0], [stage.shape[-1] - 1]
-        torch.testing.assert_close(stage.part(rows, columns), whole[..., rows, :][..., columns])
-        for head in range(found.heads if stage.factors else 0):
-            left, right, more = stage.terms(1, columns[0], head, found.heads)
-            number = stage.of_head(head, found.heads, [1], columns)[0, 0]
-            assert more is None
-            torch.testing.assert_close(left @ right, number)
+        torch.testing.assert_close(
+            stage.part(rows, columns), everything[..., rows, :][..., columns]
+        )
+        for head in range(walk.heads if stage.factors else 0):
+            vector, other, bias = stage.terms(1, columns[0], head, walk.heads)
+            number = stage.of_head(head, walk.heads, [1], columns)[0, 0]
+            assert bias is None
+            torch.testing.assert_close(vector @ other, number)
 
 
-def test_a_word_has_one_vector_wherever_it_stands():
+def test_a_word_has_the_same_vector_at_every_position():
     first, second = explain("tea or coffee"), explain("coffee for one")
     assert np.array_equal(numbers(first, "embeddings")[2], numbers(second, "embeddings")[0])
     assert vector("one", 3) == (0.77, 0.25, 0.10)
@@ -129,33 +129,33 @@ def test_a_word_has_one_vector_wherever_it_stands():
     assert "seed 0" in second.notes[0]
 
 
-def test_random_numbers_of_others_are_left_alone():
+def test_the_global_random_state_is_unchanged():
     before = torch.random.get_rng_state()
     explain("a b", "multihead", seed=5)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_ten_thousand_words_need_no_table_of_pairs():
-    found = explain(" ".join(f"w{n % 321}" for n in range(10_000)), "causal")
-    assert found.stage("weights").shape == (10_000, 10_000)
-    row = found.stage("weights").part([9_999], range(10_000))[0].numpy()
-    query, key = numbers(found, "query"), numbers(found, "key")
+def test_ten_thousand_words_need_no_full_map():
+    walk = explain(" ".join(f"w{n % 321}" for n in range(10_000)), "causal")
+    assert walk.stage("weights").shape == (10_000, 10_000)
+    row = walk.stage("weights").part([9_999], range(10_000))[0].numpy()
+    query, key = numbers(walk, "query"), numbers(walk, "key")
     expected = softmax(key @ query[-1] / np.sqrt(3))
     np.testing.assert_allclose(row, expected, atol=1e-12)
-    context = found.stage("context").part([9_999], range(3))[0].numpy()
-    np.testing.assert_allclose(context, expected @ numbers(found, "value"), atol=1e-9)
-    assert found.stage("masked").part([0, 1], [9_999]).isinf().all()
+    context = walk.stage("context").part([9_999], range(3))[0].numpy()
+    np.testing.assert_allclose(context, expected @ numbers(walk, "value"), atol=1e-9)
+    assert walk.stage("masked").part([0, 1], [9_999]).isinf().all()
 
 
-def test_a_word_is_found_where_it_stands():
-    found = explain("The cat saw the Cat , the @ 4")
-    assert found.places("the") == [3, 6]
-    assert found.places("THE") == [0, 3, 6]
-    assert found.places("@4") == [4]
-    assert found.places("4") == [8]
+def test_the_positions_of_a_word():
+    walk = explain("The cat saw the Cat , the @ 4")
+    assert walk.places("the") == [3, 6]
+    assert walk.places("THE") == [0, 3, 6]
+    assert walk.places("@4") == [4]
+    assert walk.places("4") == [8]
     for wrong in ("dog", "@9", ""):
         with pytest.raises(ArgumentError, match="one of The, cat, saw"):
-            found.places(wrong)
+            walk.places(wrong)
 
 
 @pytest.mark.parametrize(
@@ -174,23 +174,23 @@ def test_a_word_is_found_where_it_stands():
         ({"variant": "cross", "memory": "\n"}, "empty text"),
     ],
 )
-def test_what_cannot_be_is_refused(options, words):
+def test_wrong_arguments_are_refused(options, words):
     with pytest.raises((ArgumentError, TextError), match=words):
         explain(**{"text": "a b c", **options})
 
 
 def test_positions_are_those_of_the_formula():
-    found = explain("one two three four five", "trainable", dim=6, positions=True)
+    walk = explain("one two three four five", "trainable", dim=6, positions=True)
     places, pairs = np.arange(5)[:, None], np.arange(3)
     angles = places / 10_000 ** (2 * pairs / 6)
     expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(5, 6)
-    np.testing.assert_allclose(found.stage("positions").numbers(), expected, atol=1e-6)
+    np.testing.assert_allclose(walk.stage("positions").numbers(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("head_dim", [1, 3, 5])
 def test_the_formula_divides_by_the_root_that_it_names(head_dim):
-    found = explain("a b c", "trainable", dim=4, head_dim=head_dim)
-    scaled, scores = found.stage("scaled"), found.stage("scores")
+    walk = explain("a b c", "trainable", dim=4, head_dim=head_dim)
+    scaled, scores = walk.stage("scaled"), walk.stage("scores")
     root = float(re.search(r"/ (\d+\.\d+)$", scaled.formula)[1])
     assert root == pytest.approx(head_dim**0.5, abs=5.1e-5)
     np.testing.assert_allclose(scaled.numbers() * root, scores.numbers(), rtol=1e-4, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Whatever is written is the file that was meant, whole or not at all, and no other."""
+"""Atomic writes: no link is followed, the umask applies, and a failed write changes nothing."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import heedful
 from heedful.errors import SaveError
-from heedful.files import beside, replacing, save_tensors, write_checked_json, write_json
+from heedful.files import atomic_write, save_tensors, temporary_file, write_checked_json, write_json
 from heedful.layers import MultiHeadAttention
 from heedful.pictures.saving import save as save_picture
 from heedful.text import (
@@ -73,7 +73,7 @@ def writer(request):
 
 
 def written(write, folder):
-    """The names of what a writer writes, in a folder that is made."""
+    """Return the names of the files that a writer writes into a new folder."""
     folder.mkdir()
     write(folder)
     return sorted(path.name for path in folder.iterdir())
@@ -112,7 +112,7 @@ def test_a_file_may_be_read_as_the_umask_says(writer, mask, tmp_path):
         os.umask(before)
 
 
-def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_file(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("before")
 
@@ -121,7 +121,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path):
             file.write(b"half")
             raise KeyboardInterrupt
 
-    for writes in (replacing, beside):
+    for writes in (atomic_write, temporary_file):
         with pytest.raises(KeyboardInterrupt):
             fail(writes)
     assert path.read_text() == "before"
@@ -129,7 +129,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["none/a.json", "file/a.json", "folder"])
-def test_a_place_that_cannot_be_written_is_told_in_a_line(name, tmp_path):
+def test_an_unwritable_path_is_a_one_line_error(name, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match=f"cannot write .*{name}"):

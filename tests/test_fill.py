@@ -1,4 +1,4 @@
-"""Filling gaps: the words and probabilities of the whole model, computed for the gaps alone."""
+"""Masked-word prediction: the words and probabilities equal those of the full model."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def bert(tokenizer, **parts):
 
 
 def everywhere(model, tokenizer, *texts):
-    """Probabilities (N, V) of each word at each place, from the model's own logits."""
+    """Probabilities (N, V) of each word at each position, from the model's logits."""
     inputs = tokenizer.inputs(*texts)
     ids, segments = (torch.tensor([numbers]) for numbers in inputs)
     return inputs.ids, model(ids, segments=segments).logits[0].softmax(-1)
@@ -42,7 +42,7 @@ def everywhere(model, tokenizer, *texts):
     ],
     ids=["one", "several", "pair"],
 )
-def test_words_are_the_likeliest_of_the_whole_model(texts, tokenizer):
+def test_words_are_the_likeliest_of_the_full_model(texts, tokenizer):
     model = bert(tokenizer)
     ids, likely = everywhere(model, tokenizer, *texts)
     gaps = fill(model, tokenizer, *texts, count=4)
@@ -53,17 +53,17 @@ def test_words_are_the_likeliest_of_the_whole_model(texts, tokenizer):
         order = expected.argsort(descending=True)[:4].tolist()
         assert [guess.id for guess in gap.guesses] == order
         assert [guess.word for guess in gap.guesses] == tokenizer.pieces(order)
-        found = torch.tensor([guess.probability for guess in gap.guesses])
-        torch.testing.assert_close(found, expected[order], rtol=1e-4, atol=1e-6)
+        probabilities = torch.tensor([guess.probability for guess in gap.guesses])
+        torch.testing.assert_close(probabilities, expected[order], rtol=1e-4, atol=1e-6)
 
 
-def test_more_words_than_there_are(tokenizer):
+def test_more_words_than_the_vocabulary_has(tokenizer):
     [gap] = fill(bert(tokenizer), tokenizer, "[MASK]", count=10_000)
     assert len(gap.guesses) == tokenizer.size
     assert sum(guess.probability for guess in gap.guesses) == pytest.approx(1, abs=1e-5)
 
 
-def test_what_cannot_be_filled(tokenizer):
+def test_texts_and_models_that_cannot_be_filled(tokenizer):
     model, maskless = bert(tokenizer), SimpleNamespace(special={}, inputs=lambda *texts: ([], []))
     for call, error, words in (
         (lambda: fill(model, tokenizer, "no gap"), TextError, r"no \[MASK\] in the text"),
@@ -81,6 +81,6 @@ def test_texts_are_filled(tokenizer):
     texts = ["the [MASK] of france", "is [MASK] [MASK]."]
     gaps = fill(bert(tokenizer), tokenizer, *texts, count=2)
     first, *rest = (gap.guesses[0].word.removeprefix("##") for gap in gaps)
-    one, other = ("".join(line.split()) for line in filled(tokenizer, texts, gaps))
-    assert one.startswith(f"the{first}")
-    assert other == "is" + "".join(rest) + "."
+    first_line, second_line = ("".join(line.split()) for line in filled(tokenizer, texts, gaps))
+    assert first_line.startswith(f"the{first}")
+    assert second_line == "is" + "".join(rest) + "."

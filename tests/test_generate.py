@@ -22,7 +22,7 @@ def tiny(**changes):
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "learned"])
 @pytest.mark.parametrize("context", [1, 2, 7, 8])
 def test_with_the_cache_and_without_it_greedy_tokens_are_the_same(positions, context):
-    """24 tokens, far past the context: the window slides in both in the same way."""
+    """24 tokens, far past the context: the window moves in the same way in both cases."""
     model = tiny(positions=positions, context_length=context)
     prompt = [3, 1, 4, 1, 5]
     cached = [int(t) for t in generate(model, prompt, tokens=24, sampling=GREEDY)]
@@ -44,9 +44,9 @@ def test_greedy_takes_the_largest_logit_of_the_last_window():
 @settings(max_examples=100)
 def test_the_window_fits_and_keeps_at_least_half_a_context(length, context):
     start = window_start(length, context)
-    seen = length - start
-    assert 1 <= seen <= context
-    assert start == 0 or seen > context - max(1, context // 2)
+    visible = length - start
+    assert 1 <= visible <= context
+    assert start == 0 or visible > context - max(1, context // 2)
     assert window_start(length + 1, context) >= start
 
 
@@ -64,7 +64,7 @@ def test_several_samples_at_once_differ_and_a_seed_repeats_them():
 
 
 def test_samples_of_a_batch_each_follow_their_own_text():
-    """Whatever was drawn, each sample's probabilities are those of its own tokens."""
+    """Each sample's probabilities are those of its own tokens."""
     model = tiny()
     reader, ids = Reader(model, 3), torch.tensor([[1, 2]]).repeat(3, 1)
     for chosen in generate(model, [1, 2], tokens=15, samples=3, seed=3):
@@ -94,8 +94,8 @@ def distributions(draw):
 def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
     logits, before = case
     expected = np.zeros_like(logits)
-    for row, (values, seen) in enumerate(zip(logits.copy(), before, strict=True)):
-        for token in set(seen.tolist()):
+    for row, (values, tokens) in enumerate(zip(logits.copy(), before, strict=True)):
+        for token in set(tokens.tolist()):
             values[token] = (
                 values[token] / penalty if values[token] > 0 else values[token] * penalty
             )
@@ -103,13 +103,13 @@ def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
         order = np.argsort(-likely)
         likely[order[top_k or len(order) :]] = 0
         likely /= likely.sum()
-        total, kept = 0.0, []
+        total, nucleus = 0.0, []
         for token in order:
-            if kept and total >= top_p:
+            if nucleus and total >= top_p:
                 break
-            kept.append(token)
+            nucleus.append(token)
             total += likely[token]
-        expected[row, kept] = likely[kept] / likely[kept].sum()
+        expected[row, nucleus] = likely[nucleus] / likely[nucleus].sum()
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty
     )
@@ -127,16 +127,16 @@ class Bytes:
 def test_a_stream_shows_the_text_up_to_the_first_stop_text(text, stop):
     stream = TextStream(Bytes(), stop)
     pieces = [stream.push(byte) for byte in text.encode()]
-    shown = "".join(pieces) + stream.close()
+    streamed = "".join(pieces) + stream.close()
     ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(word) for word in stop)]
     if ends:
         cut = min(text[: ends[0]].rfind(w) for w in stop if text[: ends[0]].endswith(w))
-        assert shown == text[:cut]
+        assert streamed == text[:cut]
         assert stream.stopped
     else:
-        assert shown == text
+        assert streamed == text
     assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
-    cut = TextStream(Bytes())  # and a character that never becomes whole
+    cut = TextStream(Bytes())  # a character that is never completed
     assert [cut.push(byte) for byte in "🙂".encode()[:2]] == ["", ""]
     assert cut.close() == "\ufffd"
 
@@ -149,7 +149,7 @@ def test_wrong_usage():
 
 
 @pytest.mark.parametrize(
-    ("known", "first", "special", "expected"),
+    ("letters", "first", "special", "expected"),
     [
         ("ab", (5, 6), {"bos": 7}, [5, 6]),
         ("ab", (), {"eos": 8, "bos": 7}, [7]),
@@ -159,13 +159,13 @@ def test_wrong_usage():
         ("ab", (), {}, [0]),
     ],
 )
-def test_a_text_begins_after_what_its_tokenizer_knows(known, first, special, expected):
+def test_a_text_without_a_prompt_starts_with_special_tokens(letters, first, special, expected):
     def encode(text):
-        if text not in known:
+        if text not in letters:
             raise TextError(text)
-        return [known.index(text)]
+        return [letters.index(text)]
 
-    assert beginning(SimpleNamespace(first=first, special=special, encode=encode)) == expected
+    assert beginning(SimpleNamespace(prefix_ids=first, special=special, encode=encode)) == expected
 
 
 def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():

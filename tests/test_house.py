@@ -1,4 +1,4 @@
-"""The rules of the house: floors, public names, what an import brings, one line an error."""
+"""The rules of the house: floors, public names, light imports, errors in one line, names."""
 
 import ast
 import importlib
@@ -36,7 +36,7 @@ def room(path):
 
 
 def imported(path):
-    """The full name of each thing imported, also in functions; whether for type checkers alone."""
+    """The full name of each import of a module, and whether only type checkers execute it."""
     tree = ast.parse(path.read_text("utf-8"))
     checks = [n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n)]
     typed = {part for node in checks for part in ast.walk(node)}
@@ -49,7 +49,7 @@ def imported(path):
 
 
 def imported_rooms(path):
-    """The rooms of heedful that a module imports."""
+    """The rooms that a module imports: top-level modules and packages of heedful."""
     names = [name.split(".") for name, _ in imported(path)]
     return [name[1] if name[1:] else "heedful" for name in names if name[0] == "heedful"]
 
@@ -71,7 +71,7 @@ def test_imports_only_go_down(path):
             )
 
 
-# Rooms of the recorder, from the ground up; those of one floor do not know each other
+# Rooms of the recorder by floors, lowest first; rooms of a floor do not import each other
 RECORDER = (
     ("missed_modules", "tracing"),
     ("observed_call", "module_stack"),
@@ -82,13 +82,13 @@ RECORDER = (
     ("verifying",),
     ("record",),
 )
-STORIES = {name: floor for floor, rooms in enumerate(RECORDER) for name in rooms}
+RECORDER_FLOORS = {name: floor for floor, rooms in enumerate(RECORDER) for name in rooms}
 IN_RECORDER = sorted((SOURCE / "recorder").rglob("*.py"))
 
 
 def test_every_room_of_the_recorder_has_a_floor():
     parts = {path.relative_to(SOURCE / "recorder").parts[0] for path in IN_RECORDER}
-    assert {part.removesuffix(".py") for part in parts} == {*STORIES, "__init__"}
+    assert {part.removesuffix(".py") for part in parts} == {*RECORDER_FLOORS, "__init__"}
 
 
 @pytest.mark.parametrize("path", IN_RECORDER, ids=lambda path: path.stem)
@@ -97,19 +97,19 @@ def test_imports_of_the_recorder_only_go_down(path):
     names = [name.split(".") for name, is_typed in imported(path) if not is_typed]
     for there in (name[2] for name in names if name[:2] == ["heedful", "recorder"]):
         if here not in ("__init__", there):
-            assert STORIES[there] < STORIES[here], f"{here} imports {there}"
+            assert RECORDER_FLOORS[there] < RECORDER_FLOORS[here], f"{here} imports {there}"
 
 
 def name_of(path):
-    """A module's own name."""
+    """The full name of a module."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported_modules(path, known):
-    """The modules that one imports at its top, those for type checkers alone included."""
-    tops = ast.parse(path.read_text("utf-8")).body
-    for node in (part for top in tops for part in (top.body if isinstance(top, ast.If) else [top])):
+    """The modules that a module imports outside its functions, for type checkers too."""
+    lines = ast.parse(path.read_text("utf-8")).body
+    for node in (n for line in lines for n in (line.body if isinstance(line, ast.If) else [line])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -121,10 +121,10 @@ def imported_modules(path, known):
 
 def test_no_two_modules_import_each_other():
     known = {name_of(path) for path in modules()}
-    left = {name_of(path): {*imported_modules(path, known)} & known for path in modules()}
-    while leaves := {name for name, imported in left.items() if not imported}:
-        left = {name: rest - leaves for name, rest in left.items() if name not in leaves}
-    assert not left, f"in a circle: {sorted(left)}"
+    graph = {name_of(path): {*imported_modules(path, known)} & known for path in modules()}
+    while leaves := {name for name, imported in graph.items() if not imported}:
+        graph = {name: rest - leaves for name, rest in graph.items() if name not in leaves}
+    assert not graph, f"in a circle: {sorted(graph)}"
 
 
 def test_public_names():
@@ -151,7 +151,7 @@ FORBIDDEN = ("matplotlib", "starlette", "uvicorn", "huggingface_hub", "transform
              "tiktoken", "rich", "click", "requests", "IPython", "anywidget")  # fmt: skip
 
 
-def test_an_import_brings_no_pictures_web_or_hub():
+def test_importing_heedful_imports_no_heavy_library():
     program = f"import sys, heedful; print([n for n in {FORBIDDEN!r} if n in sys.modules])"
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -159,8 +159,8 @@ def test_an_import_brings_no_pictures_web_or_hub():
 
 
 HEAVY = ("torch", "numpy", "matplotlib", "tiktoken", "tokenizers", "transformers", "rich")
-# What is known of a path before torch is there, for a command each: what is given, what is missing
-ABSENT = {
+# Arguments of each command with a missing path, which is reported before torch is imported
+MISSING = {
     "generate": ["none/here", "a"],
     "translate": ["none/here", "a"],
     "fill": ["none/here", "a"],
@@ -179,16 +179,16 @@ ABSENT = {
 
 
 def heavy_modules(*commands):
-    """Which heavy modules each command brings, one after another in a fresh process."""
+    """The exit status and the heavy modules after each command, all in a single new process."""
     program = (
         "import contextlib, io, sys\n"
         "from heedful.cli.main import run\n"
         f"for arguments in {commands!r}:\n"
-        "    said = io.StringIO()\n"
-        "    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):\n"
+        "    output = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):\n"
         "        status = run(list(arguments))\n"
-        f"    found = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "    print(' '.join(map(str, (status, *found))))"
+        f"    heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    print(' '.join(map(str, (status, *heavy))))"
     )
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -215,48 +215,48 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line_and_status_130():
         "main(sys.argv[2:])"
     )
     for module, *arguments in (["click", "--help"], ["heedful.cli.main"], ["torch", "demo"]):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", program, module, *arguments],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert (done.returncode, done.stderr.strip()) == (130, "heedful: interrupted")
+        assert (result.returncode, result.stderr.strip()) == (130, "heedful: interrupted")
 
 
-def test_what_is_not_there_is_told_before_torch_is_imported():
-    for status, *heavy in heavy_modules(*([name, *given] for name, given in ABSENT.items())):
+def test_a_missing_path_is_reported_before_torch_is_imported():
+    for status, *heavy in heavy_modules(*([name, *rest] for name, rest in MISSING.items())):
         assert status == "1"
         assert "torch" not in heavy
 
 
 @pytest.mark.parametrize("name", ["heedful", *(f"heedful.{room}" for room in LAZY)])
-def test_a_lazy_package_gives_the_names_that_it_shows_to_type_checkers(name):
+def test_a_lazy_package_has_the_names_that_type_checkers_read(name):
     package = importlib.import_module(name)
-    [shown] = [
+    [imports] = [
         node
         for node in ast.parse(Path(package.__file__).read_text("utf-8")).body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
     homes = {
         alias.asname or alias.name: (line.module, alias.name)
-        for line in shown.body
+        for line in imports.body
         for alias in line.names
     }
-    assert {*homes} == {*package.__all__} - {*vars(package)}  # what was imported at once aside
-    for ours, (module, theirs) in homes.items():
-        assert getattr(package, ours) is getattr(importlib.import_module(module), theirs)
+    assert {*homes} == {*package.__all__} - {*vars(package)}  # without names imported eagerly
+    for name_here, (module, name_there) in homes.items():
+        assert getattr(package, name_here) is getattr(importlib.import_module(module), name_there)
     assert {*homes} <= {*dir(package)}
 
 
-def test_the_words_of_configurations_are_those_of_layers():
+def test_names_in_configurations_are_names_in_layers():
     assert {*options.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
     assert {*options.GATE_NAMES} == {*layers.GATES}
     assert {*options.NORM_NAMES} == {*layers.NORMS}
     assert {*options.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
 
 
-def test_every_error_is_one_line_and_one_of_ours():
+def test_every_error_is_one_line_and_a_heedful_error():
     error = errors.TextError("a\nb", expected="c", cause="d", remedy="e")
     assert str(error) == "a b; expected c; likely cause: d; e"
     assert isinstance(error, errors.HeedfulError)
@@ -267,38 +267,77 @@ def test_every_error_is_one_line_and_one_of_ours():
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_modules_say_what_they_are_and_raise_instead_of_asserting(path):
+def test_modules_have_docstrings_and_no_assertions(path):
     tree = ast.parse(path.read_text("utf-8"))
     assert ast.get_docstring(tree)
     assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree))
 
 
+VAGUE = {"one", "found", "told", "asked", "said"}
+NESTED = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # what parentheses hold, two more deep
+BOUND = re.compile(  # in JavaScript: after const, let, var or function; parameters; before =>
+    r"\b(?:const|let|var|import)\s+(\{[^}]*\}|\[[^\]]*\]|[^=;]*?)\s*(?:=|;|\bof\b|\bin\b|\bfrom\b)"
+    rf"|\bfunction\s*(\w*\s*\({NESTED}\))|^\s+(?:async )?\w+(\({NESTED}\)) {{$"
+    rf"|\bcatch (\(\w+\))|(\({NESTED}\)|\b\w+)\s*=>",
+    re.MULTILINE,
+)
+
+
+def variables(path):
+    """Each name that a module or a script binds: variables, parameters and imports; its line."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            for field in ("id", "arg", "name", "asname"):
+                if not isinstance(getattr(node, "ctx", node), ast.Load | ast.keyword):
+                    yield getattr(node, field, None), getattr(node, "lineno", 0)
+        return
+    text = re.sub(
+        r"/\*.*?\*/|(?<!:)//.*?$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S
+    )
+    for match in BOUND.finditer(text):
+        start = match.start(match.lastindex)
+        for name in re.finditer(r"(?<![.\w])\w+(?!\s*:)\b", match[match.lastindex]):
+            yield name[0], text.count("\n", 0, start + name.start()) + 1
+
+
+def test_no_variable_has_a_vague_name():
+    scripts = [path for path in SOURCE.rglob("*.js") if "vendor" not in path.parts]
+    vague = [
+        f"{path.relative_to(SOURCE)}:{line} {name}"
+        for path in sorted([*SOURCE.rglob("*.py"), *scripts])
+        for name, line in variables(path)
+        if name in VAGUE and (path.name, name) != ("head_survey.py", "found")  # a public field
+    ]
+    assert not vague, "name these after what they hold"
+
+
 def _left_to_defaults(tree):
-    """The lines on which a tensor is made on the default device, or is of the default type."""
+    """The lines that create a tensor on the default device or of the default type."""
     always = {"device"}
     needed = {"arange": always, "full": always, "tensor": always, "as_tensor": always}
     floats = ("empty", "eye", "linspace", "ones", "zeros")
     needed |= {name: {"device", "dtype"} for name in floats}
-    of_users = [node for node in ast.walk(tree) if getattr(node, "name", "") == "from_lengths"]
-    left_out = {id(part) for node in of_users for part in ast.walk(node)}
+    exempt = [node for node in ast.walk(tree) if getattr(node, "name", "") == "from_lengths"]
+    exempt = {id(part) for node in exempt for part in ast.walk(node)}
     for node in ast.walk(tree):
-        is_call = isinstance(node, ast.Call) and id(node) not in left_out
+        is_call = isinstance(node, ast.Call) and id(node) not in exempt
         if is_call and ast.unparse(node.func).startswith("torch."):
-            given = {one.arg for one in node.keywords}
-            if not needed.get(ast.unparse(node.func)[len("torch.") :], set()) <= given:
+            keywords = {keyword.arg for keyword in node.keywords}
+            if not needed.get(ast.unparse(node.func)[len("torch.") :], set()) <= keywords:
                 yield node.lineno
 
 
 @pytest.mark.parametrize("folder", ["ops", "recorder", "views/explorer"])
 def test_numbers_of_a_recording_are_left_to_no_default_of_the_process(folder):
     for path in (SOURCE / folder).rglob("*.py"):
-        if path.name != "positions.py":  # tables for models, which stand where models do
+        if path.name != "positions.py":  # its tables are for models, on their default device
             assert not list(_left_to_defaults(ast.parse(path.read_text("utf-8")))), path
     assert list(_left_to_defaults(ast.parse("a = torch.arange(3)\nb = torch.zeros(3, device=d)")))
 
 
 def test_no_pickle_and_no_stub():
-    """torch.load stands where a user allows it, and then takes tensors alone."""
+    """Each torch.load is allowed by the user, and loads only tensors."""
     loads = r"torch\.load(?!\([^)]*weights_only=True)"
     for path in modules():
         text = path.read_text("utf-8")

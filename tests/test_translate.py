@@ -1,4 +1,4 @@
-"""Greedy and beam search beside searches that try every sequence, one by one, with no cache."""
+"""Greedy and beam search against exhaustive searches without a cache."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ SOURCES = [[1, 2, 0, 1], [2], [0, 0, 1]]
 
 
 def model_of(seed, tokens=3, context_length=9):
-    """A model with weights so large that its choices differ, of a vocabulary so small that all
+    """A model with weights large enough for distinct choices, and a vocabulary so small that all
     sequences can be tried."""
     torch.manual_seed(seed)
     config = Seq2SeqConfig(
@@ -30,39 +30,39 @@ def model_of(seed, tokens=3, context_length=9):
 
 
 def logarithm(model, source, target):
-    """Of the probability of a target, its end with it, from one pass over all of it."""
+    """The log-probability of a target with its end token, from one pass over it."""
     config = model.config
     ids = torch.tensor([[config.begin, *target]])
     logits = model(torch.tensor([[*source, config.end]]), ids).logits[0].double()
-    wanted = torch.tensor([*target, config.end])
-    return logits.log_softmax(-1)[torch.arange(len(wanted)), wanted].sum().item()
+    expected = torch.tensor([*target, config.end])
+    return logits.log_softmax(-1)[torch.arange(len(expected)), expected].sum().item()
 
 
 def best_of_all(model, source, longest, penalty):
-    """The best score of every sequence of at most `longest` tokens, the end with them."""
+    """The best score of all sequences of at most `longest` tokens, including the end token."""
     tokens = range(model.config.begin)
-    found = []
+    candidates = []
     for length in range(longest):
         for target in itertools.product(tokens, repeat=length):
             value = logarithm(model, source, target)
-            found.append((value / ((5 + length + 1) / 6) ** penalty, list(target), value))
-    return max(found)
+            candidates.append((value / ((5 + length + 1) / 6) ** penalty, list(target), value))
+    return max(candidates)
 
 
 @pytest.mark.parametrize(("seed", "penalty"), [(0, 0.0), (1, 0.6), (2, 2.0)])
 def test_a_beam_wide_enough_finds_the_best_of_all_sequences(seed, penalty):
     model = model_of(seed)
     search = Search(beams=81, length_penalty=penalty, longest=4)
-    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+    for source, targets in zip(SOURCES, translate(model, SOURCES, search), strict=True):
         score, ids, value = best_of_all(model, source, 4, penalty)
-        assert found[0].ids == ids
-        assert found[0].finished
-        assert found[0].score == pytest.approx(score, abs=1e-5)
-        assert found[0].logarithm == pytest.approx(value, abs=1e-5)
+        assert targets[0].ids == ids
+        assert targets[0].finished
+        assert targets[0].score == pytest.approx(score, abs=1e-5)
+        assert targets[0].log_prob == pytest.approx(value, abs=1e-5)
 
 
 def greedy(model, source, longest):
-    """Always the likeliest token, the whole target read again for each."""
+    """Choose the likeliest token each time, and read the full target again."""
     config, target = model.config, []
     for _ in range(longest):
         ids = torch.tensor([[config.begin, *target]])
@@ -80,8 +80,8 @@ def greedy(model, source, longest):
 def test_one_beam_is_greedy(seed, penalty, longest):
     model = model_of(seed, tokens=6)
     search = Search(beams=1, length_penalty=penalty, longest=longest)
-    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
-        ((ids, value, score, finished),) = found
+    for source, targets in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+        ((ids, value, score, finished),) = targets
         assert (ids, finished) == greedy(model, source, longest)
         if finished:
             assert value == pytest.approx(logarithm(model, source, ids), abs=1e-4)
@@ -89,19 +89,19 @@ def test_one_beam_is_greedy(seed, penalty, longest):
 
 
 @pytest.mark.parametrize("beams", [1, 5])
-def test_the_company_changes_nothing(beams):
+def test_targets_do_not_depend_on_the_batch(beams):
     """The same targets alone and in a batch of unequal lengths."""
     for seed in range(3):
         model, search = model_of(seed, tokens=7), Search(beams=beams)
         alone = [translate(model, [source], search)[0] for source in SOURCES]
-        for ours, theirs in zip(translate(model, SOURCES, search), alone, strict=True):
-            assert [target.ids for target in ours] == [target.ids for target in theirs]
-            scores = [target.score for target in theirs]
-            assert [target.score for target in ours] == pytest.approx(scores, abs=1e-5)
+        for results, expected in zip(translate(model, SOURCES, search), alone, strict=True):
+            assert [target.ids for target in results] == [target.ids for target in expected]
+            scores = [target.score for target in expected]
+            assert [target.score for target in results] == pytest.approx(scores, abs=1e-5)
 
 
 def by_lists(model, source, beams, penalty, longest):
-    """The same search with Python's own lists, a sequence at a time, letting nothing go early."""
+    """The same search in Python lists, one sequence at a time, without early stopping."""
     config, living, finished = model.config, [(0.0, [])], []
     for _ in range(longest):
         onward = []
@@ -123,13 +123,13 @@ def by_lists(model, source, beams, penalty, longest):
 def test_narrow_beams_are_those_of_a_search_in_plain_lists(seed, beams, penalty):
     model = model_of(seed, tokens=6)
     search = Search(beams=beams, length_penalty=penalty, longest=5)
-    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+    for source, targets in zip(SOURCES, translate(model, SOURCES, search), strict=True):
         expected = by_lists(model, source, beams, penalty, 5)
-        assert found[0].finished == (expected is not None)
+        assert targets[0].finished == (expected is not None)
         if expected is not None:
-            assert found[0].ids == expected
-        assert len(found) <= beams
-        assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
+            assert targets[0].ids == expected
+        assert len(targets) <= beams
+        assert [t.score for t in targets] == sorted((t.score for t in targets), reverse=True)
 
 
 def test_wrong_settings_and_sources_are_refused():

@@ -1,4 +1,4 @@
-"""Small runs of every kind, which one process trains, or those that torchrun starts.
+"""Small runs of every kind, trained by one process or by the processes of torchrun.
 
     torchrun tests/trained_together.py DIR NAMES [--shard] [--by-block]
 
@@ -9,18 +9,18 @@ own. With --by-block these small models too are gathered block by block, as larg
 import sys
 from pathlib import Path
 
-from heedful.torchrun import leave, started
+from heedful.torchrun import exit_at_once, started
 from heedful.train import PRESETS, new_plan, open_training, parallel, prepare_run
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
 PAIRS = "".join(f"{i} bottles\t{i * i} of them, {'all' * (i % 5)} green\n" for i in range(90))
-# In float32: narrower sums are rounded by how a batch is shared out
+# In float32: sums in bfloat16 would depend on the division of a batch
 TRAIN = {"steps": STEPS, "evaluate_every": 6, "save_every": 8, "device": "cpu", "accumulation": 2}
 TRAIN |= {"precision": "float32"}
 SMALL = {"width": 24, "layers": 2, "heads": 2, "dropout": 0.0}
-# A preset, a tokenizer, and what is changed of the model and of its training; batches are those
-# that two and three processes cannot share out evenly
+# A preset, a tokenizer, and changes of the model and of its training; batches have sizes
+# that two and three processes cannot divide evenly
 CASES = {
     "adamw": ("quick", "characters", {}, {"optimizer": "adamw", "batch": 7}),
     "muon": ("quick", "characters", {}, {"optimizer": "muon", "batch": 5, "matrix_decay": 0.1}),
@@ -58,18 +58,18 @@ def write_texts(directory):
 
 
 def main(directory, names, shard):
-    here = started()
-    with here.together(60):
-        if here.is_first:
+    processes = started()
+    with processes.process_group(60):
+        if processes.is_first:
             write_texts(directory)
-        here.wait()
+        processes.barrier()
         for name in names:
             plan = plan_of(name, directory, shard)
-            if here.is_first:
+            if processes.is_first:
                 plan.write()
                 prepare_run(plan)
-            here.wait()
-            for _ in open_training(plan, prepare_run(plan), here).events():
+            processes.barrier()
+            for _ in open_training(plan, prepare_run(plan), processes).events():
                 pass
 
 
@@ -78,4 +78,4 @@ if __name__ == "__main__":
     if "--by-block" in sys.argv:
         parallel.LEAST = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
-    leave(0)
+    exit_at_once(0)

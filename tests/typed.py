@@ -1,4 +1,4 @@
-"""What tests of commands share: a run that was trained, and a refusal in one line."""
+"""Helpers for tests of commands: train a run, and check errors and wrong usage."""
 
 import shlex
 
@@ -6,7 +6,7 @@ from heedful.cli.main import run
 
 
 def train(folder, text, *options):
-    """Train on a text that is written into a folder; the directory of the run, beside it."""
+    """Write a text into a folder, train on it, and return the directory of the run."""
     (folder / "text.txt").write_text(text, "utf-8")
     source, out = str(folder / "text.txt"), folder / "run"
     assert run(["train", source, "--out", str(out), *options]) == 0
@@ -14,7 +14,7 @@ def train(folder, text, *options):
 
 
 def refused(result, *words):
-    """One clear line on standard error, and status 1."""
+    """Check for one line on standard error that has these words, and status 1."""
     status, _, error = result
     assert status == 1
     assert error.startswith("heedful: ")
@@ -25,7 +25,7 @@ def refused(result, *words):
 
 
 def misused(result, *words):
-    """Wrong usage: one line on standard error that names the option, and status 2."""
+    """Check for one line on standard error that has these words, and status 2."""
     status, output, error = result
     assert (status, output, error.count("\n")) == (2, "", 1)
     assert error.startswith("heedful")
@@ -34,6 +34,6 @@ def misused(result, *words):
 
 
 def arguments_of(line):
-    """What follows the program in a command that is suggested."""
+    """Return the arguments of a suggested command."""
     words = shlex.split(line)
     return words[words.index("heedful") + 1 :]

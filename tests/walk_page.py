@@ -1,8 +1,8 @@
-"""What stands in the page of a walk: numbers of a matrix, its title, what is written out."""
+"""Parts of a walk's page in a browser: the numbers of a matrix, the title, the selected number."""
 
 
 def numbers(page, name):
-    """The numbers of a matrix, as they stand in its cells."""
+    """The texts of a matrix's cells, with ASCII minus signs."""
     rows = page.get_by_role("table", name=name, exact=True).last.get_by_role("row")
     return [
         [text.replace("−", "-") for text in rows.nth(n).get_by_role("cell").all_inner_texts()]

@@ -1,4 +1,4 @@
-"""Small models of each kind taken through a text, for what shows a walk."""
+"""Walks of a text through small models of each kind, for the tests of their views."""
 
 import torch
 
@@ -14,7 +14,7 @@ def pieces(ids):
 
 
 def walk(kind, count=7, **where):
-    """The walk of a text of so many tokens through a model of a kind."""
+    """The walk of a text of `count` tokens through a model of a kind."""
     torch.manual_seed(7)
     ids = torch.arange(count)[None] % len(NAMES)
     size = {"vocabulary": len(NAMES), "context_length": 400, "width": 24, "heads": 4, "layers": 3}
@@ -32,5 +32,5 @@ def walk(kind, count=7, **where):
         model = Seq2Seq(Seq2SeqConfig(**size, norm_order="post")).eval()
         return explain_seq2seq(model, ids[:, : count - 2], ids.flip(1), pieces=pieces, **where)
     model = Bert(BertConfig(**size)).eval()
-    given = {"segments": (ids > 3).long(), "pieces": pieces, "mask": 4}
-    return explain_bert(model, ids, **given, **where)
+    inputs = {"segments": (ids > 3).long(), "pieces": pieces, "mask": 4}
+    return explain_bert(model, ids, **inputs, **where)

@@ -1,12 +1,12 @@
 """heedful: attention from first principles; train with it, and see what a model attends to.
 
-Importing it does no work: each public name brings its module, and torch, when it is first used.
+The import does no work: each public name imports its module, and torch, when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
 from heedful import errors
-from heedful.lazy_imports import lazily, wire
+from heedful.lazy_imports import lazy_exports, register_function
 
 if TYPE_CHECKING:
     from heedful.loaded import open_model as open
@@ -32,7 +32,7 @@ __all__ = [
     "streaming_attention",
 ]
 
-__getattr__, _ = lazily(
+__getattr__, _ = lazy_exports(
     __name__,
     {
         "heedful.models": ["load_model"],
@@ -43,8 +43,8 @@ __getattr__, _ = lazily(
         "heedful.views.notebook.display": ["look"],
     },
 )
-# what a recording is in a notebook, beside its table
-wire("in a notebook", "heedful.views.notebook.display", "bundle")
+# How a notebook shows a recording, beside its table
+register_function("in a notebook", "heedful.views.notebook.display", "bundle")
 
 
 def __dir__() -> list[str]:

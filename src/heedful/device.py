@@ -1,4 +1,4 @@
-"""Where to compute, and in what type of numbers."""
+"""The choice of a device, and of the type for matrix products."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from heedful.errors import ArgumentError
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """The device of a name; "auto" takes a GPU where there is one.
+    """Return the device of a name; "auto" chooses a GPU if there is one.
 
     Args:
-        name: as torch has it, or "auto".
-        number: which of the GPUs it is, where the name says none: of several processes on a
-            machine each has its own.
+        name: a device name of torch, or "auto".
+        number: the index of the GPU if the name has none. Each process of a machine passes its
+            own number.
 
     Raises:
-        ArgumentError: a name that torch does not know, or a device that this machine lacks.
+        ArgumentError: torch does not know the name, or this machine lacks the device.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -40,18 +40,18 @@ def choose_device(name: str, number: int = 0) -> torch.device:
             f"device {name!r}" + (f" for process {number} of this machine" if number else ""),
             expected="auto, cpu, or a cuda or mps device that torch finds here",
             cause="a torch built without it, or no such device",
-            remedy='"auto" takes the best that is here',
+            remedy='"auto" takes the best device of this machine',
         )
     return device
 
 
-def choose_products(name: str, device: torch.device) -> torch.dtype:
-    """The type in which matrices are multiplied; "auto" is bfloat16 where that is faster.
+def choose_matmul_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the dtype of matrix products; "auto" chooses bfloat16 where that is faster.
 
-    That is a GPU whose tensor cores have it, or a CPU with instructions for it (AVX-512 BF16 or
-    AMX; torch says so from 2.10 on).
+    That is on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX (which
+    torch reports from 2.10 on).
 
-    >>> choose_products("float32", torch.device("cpu"))
+    >>> choose_matmul_dtype("float32", torch.device("cpu"))
     torch.float32
     """
     is_narrow = _multiplies_bfloat16(device) if name == "auto" else name == "bfloat16"
@@ -63,5 +63,5 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return False
-    has = torch.cpu.get_capabilities()
-    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

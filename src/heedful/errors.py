@@ -1,21 +1,21 @@
-"""One base error, and the wording that all errors share.
+"""The base class of heedful's errors, and the form of their messages.
 
-Every error that heedful raises on purpose is a `HeedfulError`, says on one line what
-came, what was expected, the likely cause and the remedy, and is also the built-in error
-that a Python programmer would have caught (`ValueError`, `OSError`).
+Every error that heedful raises on purpose is a `HeedfulError`. Its message is one line: the
+problem, what was expected, the likely cause and the remedy. Each subclass also inherits from the
+built-in error that fits it (`ValueError`, `OSError`), so that ordinary `except` clauses catch it.
 """
 
 from __future__ import annotations
 
 
 class HeedfulError(Exception):
-    """The base of every error that the project raises on purpose.
+    """Base class of every error that heedful raises on purpose.
 
     Args:
-        came: what was given or found, with its value or shape.
-        expected: what was wanted instead.
-        cause: the likely reason, where one is known.
-        remedy: what to do now.
+        problem: the value, shape or file that was received.
+        expected: what was expected instead.
+        cause: the likely cause.
+        remedy: what to do about it.
 
     >>> print(HeedfulError("12 heads", expected="a divisor of the width 64", remedy="try 8 heads"))
     12 heads; expected a divisor of the width 64; try 8 heads
@@ -23,14 +23,14 @@ class HeedfulError(Exception):
 
     def __init__(
         self,
-        came: str,
+        problem: str,
         *,
         expected: str | None = None,
         cause: str | None = None,
         remedy: str | None = None,
     ) -> None:
         parts = [
-            came,
+            problem,
             expected and f"expected {expected}",
             cause and f"likely cause: {cause}",
             remedy,
@@ -39,16 +39,16 @@ class HeedfulError(Exception):
 
 
 class ArgumentError(HeedfulError, ValueError):
-    """An argument, an option or a configuration field that does not fit."""
+    """An invalid argument, option or configuration field."""
 
 
 class TextError(HeedfulError, ValueError):
-    """A text that is empty, not UTF-8, too short, or has symbols that a tokenizer lacks."""
+    """A text that is empty, not UTF-8, too short, or has symbols unknown to the tokenizer."""
 
 
 class RunError(HeedfulError, ValueError):
-    """A model or run directory that is missing something or is damaged."""
+    """A model or run directory with missing or damaged files."""
 
 
 class SaveError(HeedfulError, OSError):
-    """A file that could not be written; what was saved before is still there."""
+    """A file that could not be written; earlier versions of it are intact."""

@@ -1,4 +1,4 @@
-"""Filling gaps: the likeliest words for each [MASK] of a text, as a BERT has learned to guess."""
+"""Masked-word prediction: a BERT's likeliest words for each [MASK] of a text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert
-from heedful.text import FramedTokenizer, WordPieceTokenizer
+from heedful.text import RobertaTokenizer, WordPieceTokenizer
 
 
 class Guess(NamedTuple):
-    """A word for a gap, and its probability among all words."""
+    """A word for a [MASK], and its probability among all words."""
 
     word: str
     id: int
@@ -21,35 +21,35 @@ class Guess(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A [MASK]: its position among the tokens, and words for it, the likeliest first."""
+    """A [MASK]: its position among the tokens, and its likeliest words, in order."""
 
     position: int
     guesses: tuple[Guess, ...]
 
 
-Framing: TypeAlias = WordPieceTokenizer | FramedTokenizer  # what a BERT's text is read by
+Framing: TypeAlias = WordPieceTokenizer | RobertaTokenizer  # a tokenizer with special tokens
 
 
 @torch.inference_mode()
 def fill(
     model: Bert, tokenizer: Framing, text: str, second: str | None = None, *, count: int = 5
 ) -> list[Gap]:
-    """The likeliest words for each [MASK].
+    """Return the likeliest words for each [MASK].
 
-    Each gap is guessed with the others left open, as BERT was trained; two gaps side by side may
-    get words that do not fit each other.
+    Each [MASK] is predicted while the others stay masked, as in the training of BERT, so the words
+    of two adjacent masks may not fit each other.
 
     Args:
-        model: one with a masked-word head, in evaluation mode.
-        tokenizer: the model's.
-        text: with one [MASK] or more.
+        model: a BERT with a masked-word head, in evaluation mode.
+        tokenizer: the model's tokenizer.
+        text: a text with one [MASK] or more.
         second: a second text, for a pair; it may have masks too.
-        count: words for each gap.
+        count: the number of words for each [MASK].
 
     Raises:
-        TextError: no [MASK] in the text.
-        ArgumentError: a model without the head, a tokenizer without the token, or more tokens than
-            the model's context.
+        TextError: the text has no [MASK].
+        ArgumentError: the model has no masked-word head, the tokenizer no [MASK], or the text more
+            tokens than the model's context.
     """
     mask = _mask(model, tokenizer)
     ids, segments = tokenizer.inputs(text, second)
@@ -58,14 +58,14 @@ def fill(
         [word] = tokenizer.pieces([mask])
         raise TextError(
             f"no {word} in the text",
-            expected="one or more, where a word is to be found",
-            remedy=f"write it just so: The capital of France is {word}.",
+            expected="one or more, in place of words to predict",
+            remedy=f"write it as in: The capital of France is {word}.",
         )
     device = model.positions.device
     states = model.hidden_states(
         torch.tensor([ids], device=device), segments=torch.tensor([segments], device=device)
     )
-    # the head is made for the gaps alone: it is as wide as the vocabulary
+    # only at the masks: logits are as wide as the vocabulary
     likely = model.head(states[-1][0, positions]).float().softmax(-1)  # type: ignore[misc]
     top = likely.topk(min(count, likely.shape[-1]))
     return [
@@ -77,29 +77,29 @@ def fill(
 
 
 def filled(tokenizer: Framing, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
-    """The texts that `fill` was given, with the likeliest word in each gap."""
+    """Return the texts passed to `fill` with the likeliest word in place of each [MASK]."""
     mask = tokenizer.decode([tokenizer.special["mask"]])
     words = iter(gaps)
     lines = []
     for text in texts:
         line, *rest = text.split(mask)
         for part in rest:
-            line = tokenizer.joined(line, next(words).guesses[0].id) + part
+            line = tokenizer.append_token(line, next(words).guesses[0].id) + part
         lines.append(line)
     return lines
 
 
 def _mask(model: Bert, tokenizer: Framing) -> int:
-    """The id of [MASK], where model and tokenizer can fill it."""
+    """Return the id of [MASK]; raise an `ArgumentError` if model or tokenizer do not support it."""
     if model.head is None:
         raise ArgumentError(
             "a BERT without a head for masked words",
-            expected="one with it",
+            expected="a BERT with this head",
             cause="a checkpoint of the bare model (BertModel)",
-            remedy="take one of BertForMaskedLM or BertForPreTraining",
+            remedy="use a checkpoint of BertForMaskedLM or BertForPreTraining",
         )
     if "mask" not in tokenizer.special:
         raise ArgumentError(
-            "a tokenizer without [MASK]", expected="it among the special tokens of BERT's tokenizer"
+            "a tokenizer without [MASK]", expected="BERT's tokenizer, with [MASK] as special token"
         )
     return tokenizer.special["mask"]

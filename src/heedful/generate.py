@@ -1,4 +1,4 @@
-"""Generation: choosing the next token, with a cache, and streaming text as whole characters."""
+"""Text generation with a key/value cache, and streaming of generated tokens as text."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def generate(
 ) -> Iterator[Tensor]:
     """Continue a prompt, one token at a time.
 
-    Past the model's context it slides: when the context is full, the older half is forgotten
-    and the newer half read again, so that positions stay those that the model was trained on.
-    With the cache and without it the same tokens are seen.
+    When the text fills the model's context, the older half is dropped and the newer half is read
+    again, so that positions stay within those of training. The model reads the same tokens with
+    and without the cache.
 
     Args:
-        model: in evaluation mode.
+        model: a GPT in evaluation mode.
         ids: the prompt's ids, at least one.
-        tokens: how many to add.
-        sampling: how to choose; default `Sampling()`.
-        samples: B, continuations made at once.
-        seed: for the draws; None takes torch's own state.
-        cache: keep keys and values, instead of reading everything again for each token.
-        vocabulary: choose among so many ids from 0, the tokenizer's size; default all rows of the
-            model's table, which may have more than there are tokens.
+        tokens: the number of tokens to generate.
+        sampling: how to choose a token; default `Sampling()`.
+        samples: B, the number of continuations to generate at once.
+        seed: the seed of the random draws; None uses torch's global generator.
+        cache: store keys and values, instead of reading the whole text again for each token.
+        vocabulary: choose among the first `vocabulary` ids, such as the tokenizer's size; default
+            all rows of the model's table, which may have more rows than there are tokens.
 
     Returns:
-        an iterator over the new ids, (B,) on the CPU; each is computed when it is asked for.
+        an iterator over the new ids, (B,) on the CPU; each is computed when it is requested.
 
     Raises:
-        ArgumentError: an empty prompt.
+        ArgumentError: the prompt is empty.
     """
     if not len(ids):
         raise ArgumentError(
             "an empty prompt",
             expected="at least one token",
-            remedy="give some text to continue, or begin from nothing with beginning(tokenizer)",
+            remedy="pass some text to continue, or start without a prompt: beginning(tokenizer)",
         )
     device = next(model.parameters()).device
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
@@ -81,35 +81,35 @@ def _continued(
 
 
 def beginning(tokenizer: Tokenizer) -> list[int]:
-    """What stands before a text that begins from nothing, where a model wants one token at least.
+    """Return the ids to start a text without a prompt, because a model needs at least one token.
 
-    What the tokenizer puts before any text; else the token that begins or ends a document, after
-    which another begins; else a line break, or a space; else its first token.
+    They are the tokens that the tokenizer puts before every text; or else the token that begins or
+    ends a document; or else a line break, or a space; or else the token 0.
 
     >>> from heedful.text import CharacterTokenizer
     >>> beginning(CharacterTokenizer("\\n ab")), beginning(CharacterTokenizer("ab"))
     ([0], [0])
     """
-    if tokenizer.first:
-        return list(tokenizer.first)
+    if tokenizer.prefix_ids:
+        return list(tokenizer.prefix_ids)
     for role in ("bos", "eos"):
         if role in tokenizer.special:
             return [tokenizer.special[role]]
     for blank in ("\n", " "):
-        with suppress(TextError):  # characters may lack both
+        with suppress(TextError):  # a character tokenizer may have neither
             if ids := tokenizer.encode(blank):
                 return ids
     return [0]
 
 
 class Reader:
-    """Gives the logits after a text that grows, reading no more of it than it must.
+    """Computes the next-token logits of a growing text, reading only its new tokens.
 
     Args:
-        model: as for `generate`.
-        batch: B, texts that grow together.
-        cached: keep keys and values.
-        most: the tokens that a text will have; default as many as the model sees at once.
+        model: as in `generate`.
+        batch: B, the number of texts.
+        cached: store keys and values.
+        most: the maximum length of a text; default the model's context.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class Reader:
     ) -> None:
         self.model = model
         self.context_length = model.config.context_length
-        # a Llama's whole context would be gigabytes of keys and values
+        # keys and values of a Llama's full context would take gigabytes
         capacity = min(self.context_length, most or self.context_length)
         self.cache = model.new_cache(batch, capacity) if cached else None
         self.start = 0
 
     def logits(self, ids: Tensor) -> Tensor:
-        """The logits (B, V) after ids (B, N), which begin with the ids of the call before."""
+        """Return the logits (B, V) after ids (B, N), which extend the ids of the previous call."""
         start = window_start(ids.shape[1], self.context_length)
         if self.cache is None:
             unread = ids[:, start:]
@@ -136,17 +136,17 @@ class Reader:
         return self.model.head(states[-1][:, -1])
 
     def cut(self, length: int, most: int) -> None:
-        """Forget all tokens but the first ones, and make room for `most` in all.
+        """Drop all but the first `length` tokens from the cache, and make room for `most` in all.
 
-        For a text that goes on in another way, and has not yet slid.
+        This is for a text that continues differently, and is still within the first context.
         """
         if self.cache is not None:
             self.cache.cut(length)
-            self.cache.widen(min(most, self.context_length))
+            self.cache.grow(min(most, self.context_length))
 
 
 def window_start(length: int, context_length: int) -> int:
-    """The first token that is still seen of `length`: 0, then half a context further each time.
+    """Return the first of `length` tokens that is still read: 0, then half a context further, ….
 
     >>> [window_start(length, context_length=4) for length in range(1, 10)]
     [0, 0, 0, 0, 2, 2, 4, 4, 6]
@@ -156,10 +156,10 @@ def window_start(length: int, context_length: int) -> int:
 
 
 class TextStream:
-    """Turns ids into text as they come: whole characters only, and nothing after a stop text.
+    """Decodes a stream of ids into text: complete characters only, up to the first stop text.
 
-    A character whose bytes are spread over tokens is held back until it is whole; so is text
-    that may turn out to be the beginning of a stop text.
+    A character whose bytes are spread over tokens is held back until it is complete. So is text
+    that may be the start of a stop text.
 
     >>> class Bytes:
     ...     def token_bytes(self, token): return bytes([token])
@@ -174,35 +174,35 @@ class TextStream:
         self._tokenizer = tokenizer
         self._stop = [text for text in stop if text]
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._held = ""
+        self._pending = ""
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """The text that can be shown now that this token has come."""
+        """Add a token, and return the text that is complete now."""
         if self.stopped:
             return ""
-        self._held += self._decoder.decode(self._tokenizer.token_bytes(token))
+        self._pending += self._decoder.decode(self._tokenizer.token_bytes(token))
         return self._release(ending=False)
 
     def close(self) -> str:
-        """What is left to show when no more tokens come."""
+        """End the stream, and return the remaining text."""
         if self.stopped:
             return ""
-        self._held += self._decoder.decode(b"", final=True)
+        self._pending += self._decoder.decode(b"", final=True)
         return self._release(ending=True)
 
     def _release(self, ending: bool) -> str:
-        found = [at for text in self._stop if (at := self._held.find(text)) >= 0]
-        if found:
+        stops = [start for text in self._stop if (start := self._pending.find(text)) >= 0]
+        if stops:
             self.stopped = True
-            return self._held[: min(found)]
-        keep = 0 if ending else max((_overlap(self._held, text) for text in self._stop), default=0)
-        cut = len(self._held) - keep
-        shown, self._held = self._held[:cut], self._held[cut:]
-        return shown
+            return self._pending[: min(stops)]
+        overlaps = (_overlap(self._pending, text) for text in self._stop)
+        cut = len(self._pending) - (0 if ending else max(overlaps, default=0))
+        released, self._pending = self._pending[:cut], self._pending[cut:]
+        return released
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text may be the beginning of the stop text."""
+    """Return the length of the longest end of the text that is the start of the stop text."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

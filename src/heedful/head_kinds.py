@@ -1,24 +1,25 @@
-"""What the scores of a head are called, and when a head is called by one: words and a rule.
+"""The names and definitions of head scores, and the rule that assigns a kind to a head.
 
-Nothing here computes with tensors, so that a command's help can say it at once; the statistics are
-in `heedful.recording.head_scores`.
+This module needs no torch, so that a command's help can import it; the scores are computed in
+`heedful.recording.head_scores`.
 
-**The rule.** A score is a mean over Q queries that have a choice. Chance is the mean that the same
-rows would have with their keys shuffled among those that the mask allows. A head has a kind where
+**The rule.** A score is a mean over the Q queries that may attend to several keys. Chance is the
+expected score if the keys of each row are shuffled among the keys that the mask allows. A head is
+of a kind if
 
-1. the score is `LEAST` or more (`LEAST_BROAD` for broad),
-2. it rests on `FEWEST` queries or more, and
-3. shuffled rows would reach the score less than once in `ONCE_IN` heads.
+1. the score is at least `MIN_SCORE` (`MIN_BROAD` for broad),
+2. the mean is over at least `MIN_QUERIES` queries, and
+3. shuffled rows would reach the score in fewer than one of `ONCE_IN` heads.
 
-For the third, Q · KL(score ‖ chance) is to be log(`ONCE_IN`) or more, where KL(s ‖ c) is
-s · log(s / c) + (1 − s) · log((1 − s) / (1 − c)): no mean of Q independent shares between 0 and 1
-exceeds its expectation so far more often than that (Hoeffding 1963, *Probability inequalities for
-sums of bounded random variables*, theorem 1). It is a bound, so that shuffled rows reach it less
-often still. Shuffling leaves the entropy of a row as it is: `broad` has no chance, and only 1 and 2
-hold for it.
+The third condition is Q · KL(score ‖ chance) ≥ log(`ONCE_IN`), where KL(s ‖ c) is
+s · log(s / c) + (1 − s) · log((1 − s) / (1 − c)). By Hoeffding's inequality, the mean of Q
+independent values between 0 and 1 exceeds its expectation by so much with a probability of at most
+1 / `ONCE_IN` (Hoeffding 1963, *Probability inequalities for sums of bounded random variables*,
+theorem 1). Shuffling does not change the entropy of a row, so `broad` has no chance, and only
+conditions 1 and 2 apply to it.
 
-The four numbers are choices. With them, a head that always looks at the token before is called so
-from seven tokens on, and a hundred and forty-four heads with shuffled keys have no kind.
+The four thresholds are choices. With them, a head that always attends to the previous token is
+called "previous" from seven tokens on, and none of 144 heads with shuffled keys gets a kind.
 
 >>> kind_of({"previous": 0.62, "sink": 0.31}, {"previous": 0.2, "sink": 0.2}, {"previous": 12, "sink": 12})
 '-'
@@ -32,15 +33,15 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-REACH = 4  # how many tokens before a query are near
-LEAST = 0.4  # of what a head does, so much is to be of its kind
-LEAST_BROAD = 0.8  # of the largest entropy: of 100 keys, as if 40 had all, each as much
-FEWEST = 5  # queries
-ONCE_IN = 1000  # heads: as many as a large model has
+REACH = 4  # tokens before a query that count as local
+MIN_SCORE = 0.4  # the share of a head's weight that its kind must explain
+MIN_BROAD = 0.8  # of the largest entropy: of 100 keys, about that of 40 equally weighted ones
+MIN_QUERIES = 5
+ONCE_IN = 1000  # heads; about as many as a large model has
 
 
 class Score(NamedTuple):
-    """What a score says, and who described heads of which it is high."""
+    """The definition of a score, and the paper that describes heads with high values of it."""
 
     definition: str
     source: str
@@ -52,23 +53,23 @@ SCORES = {
         "Voita et al. 2019, arXiv:1905.09418 (positional heads)",
     ),
     "sink": Score(
-        "weight on the first token, of queries that stand after it",
+        "weight on the first token, from queries after it",
         "Xiao et al. 2023, arXiv:2309.17453 (attention sinks)",
     ),
     "self": Score(
-        "weight on the token itself, of queries that stand after the first token",
+        "weight on the token itself, from queries after the first token",
         "Clark et al. 2019, arXiv:1906.04341",
     ),
     "local": Score(
-        f"weight on tokens at most {REACH} places away, of queries that see further",
+        f"weight on tokens at most {REACH} positions away, from queries that reach further",
         "Clark et al. 2019, arXiv:1906.04341",
     ),
     "broad": Score(
-        "entropy divided by the largest that is possible",
+        "entropy divided by the largest possible entropy",
         "Clark et al. 2019, arXiv:1906.04341 (heads of high entropy)",
     ),
     "induction": Score(
-        "weight on earlier tokens that came after occurrences of the query's token",
+        "weight on tokens after earlier occurrences of the query's token",
         "Olsson et al. 2022, arXiv:2209.11895",
     ),
     "duplicate": Score(
@@ -76,9 +77,9 @@ SCORES = {
         "Wang et al. 2022, arXiv:2211.00593",
     ),
 }
-MEANS = ("entropy", "distance")  # beside the scores: means over all queries, in nats and in tokens
-NONE = "-"  # the kind of a head that has none
-GENERAL = ("local", "broad")  # of a head of which nothing more definite is known
+MEANS = ("entropy", "distance")  # further columns: means over all queries, in nats and in tokens
+NONE = "-"  # shown for a head without a kind
+GENERAL = ("local", "broad")  # used only if no other kind applies
 
 
 def kind_of(
@@ -86,40 +87,40 @@ def kind_of(
     chance: Mapping[str, float | None],
     queries: Mapping[str, int],
 ) -> str:
-    """The kind of a head by the rule above: its highest score that fits; else "-".
+    """Return the kind of a head: its highest score that satisfies the rule, or "-".
 
-    It is "local" or "broad" only where nothing more definite fits.
+    The kinds "local" and "broad" apply only if no other kind does.
 
     Args:
-        scores, chance, queries: by the names of `SCORES`; None where nothing is known.
+        scores, chance, queries: values by the names of `SCORES`; None for an undefined value.
     """
-    fitting = {
+    qualified = {
         name: score
         for name, score in scores.items()
-        if score is not None and fits(name, score, chance.get(name), queries.get(name, 0))
+        if score is not None and qualifies(name, score, chance.get(name), queries.get(name, 0))
     }
-    definite = {name: score for name, score in fitting.items() if name not in GENERAL}
-    group = definite or fitting
+    specific = {name: score for name, score in qualified.items() if name not in GENERAL}
+    group = specific or qualified
     return max(group, key=lambda name: group[name]) if group else NONE
 
 
-def fits(name: str, score: float, chance: float | None, queries: int) -> bool:
-    """Whether a head may be called by a score."""
-    if queries < FEWEST or score < (LEAST_BROAD if name == "broad" else LEAST):
+def qualifies(name: str, score: float, chance: float | None, queries: int) -> bool:
+    """Return whether a score satisfies the rule."""
+    if queries < MIN_QUERIES or score < (MIN_BROAD if name == "broad" else MIN_SCORE):
         return False
-    return name == "broad" or (chance is not None and is_above(score, chance, queries))
+    return name == "broad" or (chance is not None and exceeds_chance(score, chance, queries))
 
 
-def is_above(score: float, chance: float, queries: int) -> bool:
-    """Whether shuffled rows would have so high a mean less than once in `ONCE_IN`."""
+def exceeds_chance(score: float, chance: float, queries: int) -> bool:
+    """Return whether shuffled rows reach this mean with a probability below 1 / `ONCE_IN`."""
     if score <= chance:
         return False
     return queries * _divergence(min(score, 1.0), chance) >= math.log(ONCE_IN)
 
 
-def _divergence(one: float, other: float) -> float:
-    """KL(one ‖ other) of two shares, in nats; infinite where `other` leaves no room."""
-    parts = ((one, other), (1.0 - one, 1.0 - other))
+def _divergence(p: float, q: float) -> float:
+    """Return KL(p ‖ q) of two Bernoulli distributions, in nats; may be infinite."""
+    parts = ((p, q), (1.0 - p, 1.0 - q))
     if any(s > 0 and c <= 0 for s, c in parts):
         return math.inf
     return sum(s * math.log(s / c) for s, c in parts if s > 0)

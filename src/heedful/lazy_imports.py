@@ -1,7 +1,7 @@
-"""Packages whose names bring their modules when they are first used.
+"""Lazy imports: a package imports a module when one of its public names is first used.
 
-`heedful train --help` reads a configuration and needs no torch, which alone takes a second to
-import. So a package names its public things in a table, and imports none of them itself (PEP 562).
+`heedful train --help` needs configurations but not torch, whose import takes a second. So a
+package lists its public names in a table and imports their modules on access (PEP 562).
 """
 
 from __future__ import annotations
@@ -10,55 +10,55 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_WIRED: dict[str, tuple[str, str]] = {}
+_FUNCTIONS: dict[str, tuple[str, str]] = {}
 
 
-def wire(name: str, module: str, function: str) -> None:
-    """Say which function of a higher floor does what a lower one asks for by a name.
+def register_function(name: str, module: str, function: str) -> None:
+    """Register a function of a higher floor under a name, for calls from a lower floor.
 
-    The package's top says it: imports go down, and some things are shown by what stands above them.
+    Imports only go down; `heedful/__init__.py` registers the few functions needed in between.
     """
-    _WIRED[name] = module, function
+    _FUNCTIONS[name] = module, function
 
 
-def wired(name: str) -> Callable[..., Any]:
-    """The function of a name, whose module is brought now.
+def registered_function(name: str) -> Callable[..., Any]:
+    """Return the function registered under a name, and import its module now.
 
-    >>> wire("turn", "math", "tau")
-    >>> wired("turn") > 6
+    >>> register_function("turn", "math", "tau")
+    >>> registered_function("turn") > 6
     True
     """
-    module, function = _WIRED[name]
+    module, function = _FUNCTIONS[name]
     return getattr(importlib.import_module(module), function)
 
 
-def lazily(
-    package: str, homes: Mapping[str, Sequence[str]]
+def lazy_exports(
+    package: str, names_of: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
+    """Return the `__getattr__` and the `__dir__` of a package.
 
     Args:
-        package: its name.
-        homes: from each module to the names that the package takes from it. `old as new` is the
-            module's `old`, called `new` here. A name must not be that of a module in the package.
+        package: the package's name.
+        names_of: the public names that each module provides. `old as new` exports the module's
+            `old` as `new`. A name must differ from the names of the package's modules.
 
-    >>> get, names = lazily("numbers_of", {"math": ["pi", "tau as turn"]})
+    >>> get, names = lazy_exports("numbers_of", {"math": ["pi", "tau as turn"]})
     >>> names(), get("turn") == 2 * get("pi")
     (['pi', 'turn'], True)
     >>> get("pie")
     Traceback (most recent call last):
     AttributeError: module 'numbers_of' has no attribute 'pie'
     """
-    home_of = {}
-    for module, names in homes.items():
+    sources = {}
+    for module, names in names_of.items():
         for name in names:
-            theirs, _, ours = name.partition(" as ")
-            home_of[ours or theirs] = module, theirs
+            attribute, _, alias = name.partition(" as ")
+            sources[alias or attribute] = module, attribute
 
     def get(name: str) -> Any:
-        if name not in home_of:
+        if name not in sources:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, theirs = home_of[name]
-        return getattr(importlib.import_module(module), theirs)
+        module, attribute = sources[name]
+        return getattr(importlib.import_module(module), attribute)
 
-    return get, lambda: sorted(home_of)
+    return get, lambda: sorted(sources)

@@ -1,8 +1,8 @@
-"""The processes that `torchrun` started together: which of them this is, and its share of the work.
+"""The processes of a `torchrun` job: this process's rank, its share of the work, and collectives.
 
-Without others there is one, which has all the work, and nothing is sent. Before a process group is
-there, the first process announces to the others what they need, through the store that torchrun
-keeps; then everything goes through a process group of torch: gloo, and NCCL between GPUs.
+A single process has all the work and sends nothing. Before the process group exists, the first
+process (rank 0) publishes values to the others through torchrun's store. Afterwards all messages
+go through a process group of torch: gloo between CPUs, NCCL between GPUs.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
-JOINING = timedelta(minutes=5)  # in which all processes must have found the store
-GRACE = 5.0  # seconds in which all that are left report that they miss another one
-POLL = 0.1  # seconds between two looks into the store; Ctrl-C is heard between them
-RESUME = "what was saved is kept: go on with --resume"
-ANNOUNCED, FAILED = "announced", b"failed"
-# Process groups that were left. Gloo's last message may still wait for Python's lock when DDP's
-# reducer is freed, and with it the last reference to its group, which waits for that message
+JOINING = timedelta(minutes=5)  # how long the processes may take to connect to the store
+GRACE = 5.0  # seconds that the remaining processes have to report a missing process
+POLL = 0.1  # seconds between two polls of the store; Ctrl-C is handled between them
+RESUME = "checkpoints are kept: continue with --resume"
+PUBLISHED, FAILED = "published", b"failed"
+# Destroyed process groups, kept alive on purpose. Gloo's last message may still wait for the GIL
+# when DDP's reducer is freed. Freeing the group with it would wait for that message: a deadlock.
 ENDED: list[Any] = []
 
 
-class EndedElsewhereError(HeedfulError):
-    """Another process could not go on, and reports why: there is nothing to add."""
+class OtherProcessError(HeedfulError):
+    """Another process failed and reports the error itself, so this process reports nothing."""
 
 
-class LostError(HeedfulError):
-    """Another process ended without an error of its own; torchrun knows what it died of."""
+class LostProcessError(HeedfulError):
+    """Another process ended without a Python error; torchrun reports its exit code or signal."""
 
 
 class Processes:
-    """This process among those that were started together.
+    """This process within its `torchrun` job.
 
     Args:
-        rank: its number, from 0.
-        size: how many there are.
-        local: its number among those of its machine.
-        restarts: how often torchrun has started all of them again.
+        rank: the rank of this process, from 0.
+        size: the number of processes.
+        local: the rank within this machine.
+        restarts: the number of times torchrun has restarted the job.
 
     >>> a, b = Processes(rank=0, size=3), Processes(rank=1, size=3)
     >>> list(range(8))[a.share(8)], list(range(8))[b.share(8)]
@@ -61,86 +61,86 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that prints, draws and keeps the run's files."""
+        """Whether this is rank 0, which prints, draws and writes the run's files."""
         return self.rank == 0
 
     @property
-    def is_alone(self) -> bool:
-        """Whether there is no other."""
+    def is_single(self) -> bool:
+        """Whether this is the only process."""
         return self.size == 1
 
     def share(self, number: int) -> slice:
-        """Which of `number` things are this process's: each thing is of exactly one process."""
+        """Return this process's slice of `number` items; the slices of all ranks partition them."""
         return slice(number * self.rank // self.size, number * (self.rank + 1) // self.size)
 
     @cached_property
     def store(self) -> Any:
-        """torch's store of these processes; what stood there before a restart is not read."""
+        """torch's key-value store of the job; a restart begins with empty keys."""
         import torch.distributed as dist
 
-        with _reaching():
+        with _store_errors():
             store, _, _ = next(dist.rendezvous("env://", timeout=JOINING))
         return dist.PrefixStore(f"attempt {self.restarts}", store)
 
     @contextmanager
-    def announcing(self) -> Iterator[None]:
-        """As the first process: an error before `announce` ends the others too."""
-        if self.is_alone:
+    def publishing(self) -> Iterator[None]:
+        """On rank 0: an error inside this context, before `publish`, ends the other ranks too."""
+        if self.is_single:
             yield
             return
         try:
-            self.store  # noqa: B018 others look for it, where no torchrun keeps it
+            self.store  # noqa: B018 rank 0 hosts the store if torchrun does not
             yield
         except BaseException:
             with suppress(RuntimeError):
-                self.store.set(ANNOUNCED, FAILED)
+                self.store.set(PUBLISHED, FAILED)
             raise
 
-    def announce(self, value: Any) -> None:
-        """As the first process, before there is a group: send all a value that JSON holds."""
-        if not self.is_alone:
-            with _reaching():
-                self.store.set(ANNOUNCED, json.dumps(value))
+    def publish(self, value: Any) -> None:
+        """On rank 0, before the process group exists: send a JSON value to all ranks."""
+        if not self.is_single:
+            with _store_errors():
+                self.store.set(PUBLISHED, json.dumps(value))
 
-    def announced(self) -> Any:
-        """What the first process announces, however long that takes.
+    def await_published(self) -> Any:
+        """Wait, without a time limit, for the value that rank 0 publishes, and return it.
 
         Raises:
-            EndedElsewhereError: it failed, and reports that itself.
+            OtherProcessError: rank 0 failed; it reports the error itself.
         """
-        with _reaching():
-            while not self.store.check([ANNOUNCED]):
+        with _store_errors():
+            while not self.store.check([PUBLISHED]):
                 time.sleep(POLL)
-            value = self.store.get(ANNOUNCED)
+            value = self.store.get(PUBLISHED)
         if value == FAILED:
-            raise EndedElsewhereError("the first process could not go on")
+            raise OtherProcessError("the first process could not go on")
         return json.loads(value)
 
-    def announced_of(self, do: Callable[[], T]) -> T:
-        """What the first process computes and announces, which JSON must hold; as `announced`."""
+    def computed_by_first(self, compute: Callable[[], T]) -> T:
+        """Compute a JSON value on rank 0, return it on all ranks; errors as `await_published`."""
         if not self.is_first:
-            return cast(T, self.announced())
-        with self.announcing():
-            value = do()
-            self.announce(value)
+            return cast(T, self.await_published())
+        with self.publishing():
+            value = compute()
+            self.publish(value)
         return value
 
     @contextmanager
-    def together(self, timeout: float, device: torch.device | None = None) -> Iterator[None]:
-        """A process group of all of them.
+    def process_group(self, timeout: float, device: torch.device | None = None) -> Iterator[None]:
+        """Open torch's process group of all ranks.
 
-        An error is reported by one process: the one in which it happened, or, where one was killed
-        or hangs, one of those that are left.
+        One process reports an error: the process that raised it, or, if a process was killed or
+        hangs, one of the remaining processes.
 
         Args:
-            timeout: seconds that a process waits for another one that does not answer.
-            device: of this process, whose tensors are sent; default the CPU.
+            timeout: seconds to wait for a process that does not answer.
+            device: the device of the tensors that this process sends; default the CPU.
 
         Raises:
             HeedfulError: a process is missing: it was killed, hangs, or the network is down.
-            EndedElsewhereError: another process reports the error.
+            OtherProcessError: another process reports the error.
         """
-        if self.is_alone:
+        if self.is_single:
             yield
             return
         import torch.distributed as dist
@@ -161,46 +161,47 @@ class Processes:
                 raise
             raise reported from error
         except BaseException:
-            _hang_up()
+            _abort_group()
             raise
         ENDED.append(dist.group.WORLD)
         dist.destroy_process_group()
 
     def _reported(self, error: Exception, timeout: float) -> Exception:
-        """What this process reports of an error that ended it.
+        """Return the error that this process reports after an error has ended it.
 
-        The first to come here speaks for all: what the others see is mostly that it has gone.
+        Only the first process to arrive reports it: the others mostly see lost connections to it.
         """
-        is_missing = _is_of_network(error)
-        if is_missing:
+        is_network = _is_network_error(error)
+        if is_network:
             with suppress(ValueError):  # not the main thread
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which saw one die
+                # torchrun sends SIGTERM to the remaining processes; the report must finish first
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
-            if is_missing:
+            if is_network:
                 self.store.set(f"left {self.rank}", b"")
-            is_told = isinstance(error, EndedElsewhereError)
-            speaks = not is_told and self.store.add("errors", 1) == 1
+            is_other = isinstance(error, OtherProcessError)
+            is_reporter = not is_other and self.store.add("errors", 1) == 1
         except RuntimeError:  # the store has gone
-            lost = LostError(
-                f"no answer from {_address()}, which all processes are connected by",
+            lost = LostProcessError(
+                f"no answer from {_address()}, where the store of all processes is",
                 cause="that machine, its torchrun or the network has ended",
                 remedy=RESUME,
             )
-            return lost if is_missing else error
+            return lost if is_network else error
         finally:
-            _hang_up()  # so that the others need not wait for an answer
-        if not speaks:
-            return EndedElsewhereError(str(error))
-        return self._lost(error, timeout) if is_missing else error
+            _abort_group()  # so that the other processes need not wait for an answer
+        if not is_reporter:
+            return OtherProcessError(str(error))
+        return self._lost(error, timeout) if is_network else error
 
     def _lost(self, error: Exception, timeout: float) -> HeedfulError:
-        """The error of those that are left, with the numbers of those that are not."""
-        last = time.monotonic() + GRACE
-        while (silent := self._silent()) and time.monotonic() < last:
+        """Return the error of the remaining processes, with the ranks of the missing ones."""
+        deadline = time.monotonic() + GRACE
+        while (silent := self._silent()) and time.monotonic() < deadline:
             time.sleep(POLL)
         if not silent:
             words = " ".join(str(error).split())
-            return LostError(
+            return LostProcessError(
                 f"{self.size} processes lost their connection ({words})",
                 cause="the network",
                 remedy=RESUME,
@@ -212,19 +213,19 @@ class Processes:
                 cause="it hangs, or is slower than --timeout allows",
                 remedy=RESUME,
             )
-        return LostError(f"no answer from {who}", cause="it was killed", remedy=RESUME)
+        return LostProcessError(f"no answer from {who}", cause="it was killed", remedy=RESUME)
 
     def _silent(self) -> list[int]:
         others = [rank for rank in range(self.size) if rank != self.rank]
         return [rank for rank in others if not self.store.check([f"left {rank}"])]
 
-    def wait(self) -> None:
-        """Wait until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until all processes have called this."""
         self.any(False)
 
-    def sums(self, numbers: Sequence[float], device: Any = "cpu") -> list[float]:
-        """The sum over all processes of each number, in float64."""
-        if self.is_alone:
+    def all_reduce(self, numbers: Sequence[float], device: Any = "cpu") -> list[float]:
+        """Return the sum of each number over all processes, in float64."""
+        if self.is_single:
             return list(numbers)
         import torch
         import torch.distributed as dist
@@ -233,13 +234,13 @@ class Processes:
         dist.all_reduce(total)
         return total.tolist()
 
-    def any(self, here: bool, device: Any = "cpu") -> bool:
-        """Whether it is so in any of the processes."""
-        return self.sums([float(here)], device)[0] > 0
+    def any(self, condition: bool, device: Any = "cpu") -> bool:
+        """Return whether the condition holds in at least one process."""
+        return self.all_reduce([float(condition)], device)[0] > 0
 
-    def each(self, value: T) -> list[T]:
-        """The value of each process, in the order of their numbers."""
-        if self.is_alone:
+    def all_gather(self, value: T) -> list[T]:
+        """Return the values of all processes, in the order of their ranks."""
+        if self.is_single:
             return [value]
         import torch.distributed as dist
 
@@ -249,7 +250,7 @@ class Processes:
 
 
 def _backend(device: torch.device | None, size: int) -> str:
-    """What carries tensors between the processes; `ArgumentError` where nothing does."""
+    """Return torch's backend for this device; raise an `ArgumentError` if there is none."""
     import torch
 
     if device is None or device.type == "cpu":
@@ -257,7 +258,7 @@ def _backend(device: torch.device | None, size: int) -> str:
     if device.type != "cuda":
         raise ArgumentError(
             f"{size} processes on {device}",
-            expected="CPUs or CUDA devices, between which torch carries tensors",
+            expected="CPUs or CUDA devices, for which torch has collectives",
             remedy="--device cpu, or one process",
         )
     if device.index is not None:
@@ -266,8 +267,8 @@ def _backend(device: torch.device | None, size: int) -> str:
 
 
 @contextmanager
-def _reaching() -> Iterator[None]:
-    """Inside, a store that cannot be reached is an error that says so."""
+def _store_errors() -> Iterator[None]:
+    """Turn torch's errors about an unreachable store into a `HeedfulError`."""
     try:
         yield
     except RuntimeError as error:
@@ -275,7 +276,7 @@ def _reaching() -> Iterator[None]:
             raise
         raise HeedfulError(
             f"the processes do not find each other at {_address()} ({str(error).splitlines()[0]})",
-            cause="one was not started, or has ended; a machine's address, or its firewall",
+            cause="a process was not started, or has ended; a wrong address, or a firewall",
             remedy="start all of them with torchrun",
         ) from error
 
@@ -284,16 +285,16 @@ def _address() -> str:
     return ":".join(os.environ.get(name, "?") for name in ADDRESS)
 
 
-def _hang_up() -> None:
-    """Leave the process group at once, where one is left that may never answer."""
+def _abort_group() -> None:
+    """Leave the process group at once, without waiting for processes that may never answer."""
     import torch.distributed as dist
 
     with suppress(Exception):
         dist.distributed_c10d._abort_process_group()
 
 
-def _is_of_network(error: BaseException) -> bool:
-    """Whether an error is that of an answer that did not come."""
+def _is_network_error(error: BaseException) -> bool:
+    """Return whether an error comes from a lost connection or a timeout."""
     import torch.distributed as dist
 
     if not isinstance(error, RuntimeError) or isinstance(error, HeedfulError):

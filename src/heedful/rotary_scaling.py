@@ -1,4 +1,4 @@
-"""Rotary positions slowed, so that a model reads further than it was first trained to."""
+"""Scaling of rotary frequencies, to extend a model's context beyond its training length."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RotaryScaling(Configuration):
-    """Which rotary frequencies are divided by a factor.
+    """The scaling of rotary frequencies: which are divided, and by which factor.
 
-    "linear" divides all: Chen et al. 2023, *Extending context window of large language models via
-    position interpolation* (arXiv:2306.15595). "llama3" divides the slow ones, whose waves do not
-    fit into the context that the model was first trained on, leaves the fast ones, and goes evenly
-    from the one to the other between: Llama 3.1's own code, Grattafiori et al. 2024
-    (arXiv:2407.21783).
+    "linear" divides all frequencies: Chen et al. 2023, *Extending context window of large language
+    models via position interpolation* (arXiv:2306.15595). "llama3" divides low frequencies, whose
+    wavelengths exceed the original context. It keeps high frequencies, and interpolates linearly
+    between the two ranges, as Llama 3.1's code does: Grattafiori et al. 2024 (arXiv:2407.21783).
 
     >>> import torch
     >>> scaling = RotaryScaling(kind="linear", factor=4.0)
@@ -32,15 +31,15 @@ class RotaryScaling(Configuration):
     kind: str = setting(
         dataclasses.MISSING, "Which frequencies are divided.", choices=("linear", "llama3")
     )
-    factor: float = setting(dataclasses.MISSING, "What they are divided by.", low=1.0)
+    factor: float = setting(dataclasses.MISSING, "The divisor of the frequencies.", low=1.0)
     original_context: int | None = setting(
-        None, "Of llama3: the tokens that the model was first trained on.", low=1
+        None, "For llama3: the context length of the first training, in tokens.", low=1
     )
     low_frequency: float = setting(
-        1.0, "Of llama3: waves are slow that fit into that context fewer times.", low=0.0
+        1.0, "For llama3: up to so many periods per original context are low.", low=0.0
     )
     high_frequency: float = setting(
-        4.0, "Of llama3: waves are fast that fit into that context more times.", low=0.0
+        4.0, "For llama3: from so many periods per original context are high.", low=0.0
     )
 
     def __post_init__(self) -> None:
@@ -50,7 +49,7 @@ class RotaryScaling(Configuration):
         if self.original_context is None:
             raise ArgumentError(
                 "rotary scaling of the kind llama3 without original_context",
-                expected="the tokens that the model was first trained on",
+                expected="the context length of the first training, in tokens",
             )
         if self.high_frequency <= self.low_frequency:
             raise ArgumentError(
@@ -59,10 +58,10 @@ class RotaryScaling(Configuration):
             )
 
     def scaled(self, frequencies: Tensor) -> Tensor:
-        """Frequencies in radians a token, each as slow as it shall be."""
-        slow = frequencies / self.factor
+        """Return the scaled frequencies, in radians per token."""
+        divided = frequencies / self.factor
         if self.original_context is None or self.kind == "linear":
-            return slow
-        times = self.original_context * frequencies / (2 * math.pi)
-        fast = (times - self.low_frequency) / (self.high_frequency - self.low_frequency)
-        return slow.lerp(frequencies, fast.clamp(0, 1))
+            return divided
+        periods = self.original_context * frequencies / (2 * math.pi)
+        share = (periods - self.low_frequency) / (self.high_frequency - self.low_frequency)
+        return divided.lerp(frequencies, share.clamp(0, 1))

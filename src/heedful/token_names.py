@@ -1,4 +1,4 @@
-"""Names tokens: a printable label for each id, by the tokenizer of whoever wrote it."""
+"""Printable labels of tokens, from heedful's tokenizers, those of transformers, or a function."""
 
 from __future__ import annotations
 
@@ -9,59 +9,58 @@ from typing import Any, NamedTuple
 from heedful.errors import ArgumentError
 
 SIGNS = {" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"}
-SPACES = "Ġ▁"  # how byte-level BPE and SentencePiece write the space before a word
+SPACES = "Ġ▁"  # the space before a word in byte-level BPE and in SentencePiece
 
 
-class Naming(NamedTuple):
-    """How ids are named.
+class Labeller(NamedTuple):
+    """A function from ids to labels.
 
-    pieces: gives a label for each of a list of ids.
-    unknown: the id that stands for every word that the tokenizer does not know; None where there is
-        none, or nothing tells it.
+    pieces: returns a label for each of a list of ids.
+    unknown: the id of the unknown token; None if the tokenizer has none or does not report it.
     """
 
     pieces: Callable[[list[int]], list[str]]
     unknown: int | None = None
 
     def __call__(self, ids: list[int]) -> list[str]:
-        """A label for each id.
+        """Return a label for each id.
 
         Raises:
-            ArgumentError: the tokenizer gave something else.
+            ArgumentError: the tokenizer did not return a list of as many strings.
         """
-        found = self.pieces(ids)
-        made = list(found) if isinstance(found, list | tuple) else []
-        if len(made) != len(ids) or not all(isinstance(label, str) for label in made):
+        result = self.pieces(ids)
+        labels = list(result) if isinstance(result, list | tuple) else []
+        if len(labels) != len(ids) or not all(isinstance(label, str) for label in labels):
             raise ArgumentError(
-                f"a tokenizer that made {reprlib.repr(found)} of {len(ids)} ids",
+                f"a tokenizer that returned {reprlib.repr(result)} for {len(ids)} ids",
                 expected="a list of as many strings",
                 remedy="as a function: lambda ids: [words[i] for i in ids]",
             )
-        return made
+        return labels
 
 
-def naming_of(tokenizer: Any) -> Naming:
-    """How a tokenizer names its tokens.
+def token_labeller(tokenizer: Any) -> Labeller:
+    """Return the labelling function of a tokenizer.
 
     Args:
-        tokenizer: one of heedful or of transformers, a processor that has one, what `heedful.open`
-            gives, or a function from a list of ids to a list of strings, one for each by itself.
+        tokenizer: a tokenizer of heedful or transformers, a processor that has a tokenizer, the
+            result of `heedful.open`, or a function from a list of ids to a list of as many strings.
 
     Raises:
         ArgumentError: it is none of these.
 
-    >>> naming_of(lambda ids: [f"<{i}>" for i in ids])([3, 1])
+    >>> token_labeller(lambda ids: [f"<{i}>" for i in ids])([3, 1])
     ['<3>', '<1>']
     """
     if hasattr(tokenizer, "pieces"):
-        return Naming(tokenizer.pieces, _unknown(tokenizer))
+        return Labeller(tokenizer.pieces, _unknown(tokenizer))
     if hasattr(tokenizer, "convert_ids_to_tokens"):
-        return Naming(lambda ids: [piece(tokenizer, one) for one in ids], _unknown(tokenizer))
+        return Labeller(lambda ids: [piece(tokenizer, id) for id in ids], _unknown(tokenizer))
     inner = getattr(tokenizer, "tokenizer", None)
     if inner is not None:  # a processor's
-        return naming_of(inner)
+        return token_labeller(inner)
     if callable(tokenizer) and not isinstance(tokenizer, type):
-        return Naming(tokenizer)
+        return Labeller(tokenizer)
     raise ArgumentError(
         f"a tokenizer of type {type(tokenizer).__name__}",
         expected="one of heedful or of transformers, or a function from ids to strings",
@@ -70,7 +69,7 @@ def naming_of(tokenizer: Any) -> Naming:
 
 
 def _unknown(tokenizer: Any) -> int | None:
-    """The id of unknown words: of ours by its role, of transformers' by its name, or one inside."""
+    """Return the id of the unknown token of a tokenizer, or of the tokenizer in a processor."""
     if hasattr(tokenizer, "special"):
         return tokenizer.special.get("unk")
     if hasattr(tokenizer, "unk_token_id"):
@@ -80,14 +79,14 @@ def _unknown(tokenizer: Any) -> int | None:
 
 
 def piece(tokenizer: Any, token: int) -> str:
-    """One label for a token of a tokenizer of transformers, as our own tokenizers give them."""
-    known = tokenizer.convert_ids_to_tokens(token)
-    if known is None:  # a row that a model has beyond its vocabulary
+    """Return the label of a token of transformers, in the form of heedful's own labels."""
+    converted = tokenizer.convert_ids_to_tokens(token)
+    if converted is None:  # an embedding row beyond the vocabulary
         return f"id {token}"
-    name, text = str(known), str(tokenizer.decode([token]))
+    name, text = str(converted), str(tokenizer.decode([token]))
     spaces = len(name) - len(name.lstrip(SPACES))
-    if spaces:  # some decoders leave out the first
+    if spaces:  # some decoders leave out the first space
         text = " " * spaces + text.lstrip(f" {SPACES}")
-    if not text or "\ufffd" in text:  # part of a character, or nothing by itself
+    if not text or "\ufffd" in text:  # part of a character, or a token without text
         return name
     return "".join(SIGNS.get(char, char) for char in text)

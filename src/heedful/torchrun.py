@@ -1,7 +1,7 @@
-"""The process that torchrun started, by its environment, and how such a process ends.
+"""This process as torchrun's environment variables describe it, and how such a process ends.
 
-torchrun names the processes in environment variables (torch's documentation, *torchrun (Elastic
-Launch)*), and reads the error of one that fails from a file.
+torchrun passes rank and size in environment variables (torch's documentation, *torchrun (Elastic
+Launch)*), and reads the error of a failed process from a file.
 """
 
 from __future__ import annotations
@@ -19,72 +19,68 @@ RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 def started() -> Processes:
-    """The process that this is, by the variables of `torchrun`; without them there is one.
+    """Return this process from torchrun's variables; without them, a single process.
 
     Raises:
-        ArgumentError: variables that do not fit each other.
+        ArgumentError: the variables contradict each other.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Processes()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", RESTARTS)
     try:
-        here = Processes(*(int(os.environ.get(name, 0)) for name in names))
+        process = Processes(*(int(os.environ.get(name, 0)) for name in names))
     except ValueError:
-        here = Processes(size=0)
-    is_lost = here.size > 1 and not all(os.environ.get(name) for name in ADDRESS)
-    if is_lost or not 0 <= here.rank < here.size:
-        given = (*names[:2], *ADDRESS)
+        process = Processes(size=0)
+    is_lost = process.size > 1 and not all(os.environ.get(name) for name in ADDRESS)
+    if is_lost or not 0 <= process.rank < process.size:
         raise ArgumentError(
-            ", ".join(f"{name}={os.environ.get(name, '')!r}" for name in given),
+            ", ".join(f"{n}={os.environ.get(n, '')!r}" for n in (*names[:2], *ADDRESS)),
             expected="the variables that torchrun sets: a rank below the number of processes, and "
-            "where they meet",
+            "the address of the first",
             remedy=f"start it with torchrun, or unset {' and '.join(names[:2])}",
         )
-    return here
+    return process
 
 
-def has_others() -> bool:
-    """Whether torchrun has started more than this process."""
+def is_distributed() -> bool:
+    """Return whether torchrun has started more than one process."""
     return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
 
 
-def speaks() -> bool:
-    """Whether this process reports what all of them would report alike, such as a wrong option."""
-    return not has_others() or os.environ["RANK"] == "0"
+def is_reporter() -> bool:
+    """Return whether this process reports errors that all have alike, such as a wrong option."""
+    return not is_distributed() or os.environ["RANK"] == "0"
 
 
-def speaker() -> str:
-    """The prefix of what a process other than the first one reports."""
+def error_prefix() -> str:
+    """Return the prefix of the errors of a process other than the first."""
     try:
-        here = started()
-    except ArgumentError:  # which is what it reports
+        process = started()
+    except ArgumentError:  # this is the error to report
         return ""
-    return "" if here.is_first else f"process {here.rank} of {here.size}: "
+    return "" if process.is_first else f"process {process.rank} of {process.size}: "
 
 
-def record(error: BaseException) -> None:
-    """Write an error where torchrun looks for it, to name it when it ends the others."""
+def record_error(error: BaseException) -> None:
+    """Write an error to torchrun's error file; torchrun prints it when it ends the others."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         try:
             get_error_handler().record_exception(error)
-        except OSError:  # a full disk, which may be the error; torchrun cannot read half a record
+        except OSError:  # the disk may be full; torchrun cannot parse half a record
             with suppress(OSError):
                 os.unlink(path)
 
 
-def leave_it_to_another() -> None:
-    """Wait until torchrun ends this process, because of what another one reports."""
+def await_termination() -> None:
+    """Wait until torchrun ends this process because another one has failed."""
     time.sleep(2 * GRACE)
 
 
-def leave(status: int) -> NoReturn:
-    """End a process that has trained with others, at once.
-
-    Threads of torch may still wait for Python's lock then, and Python, as it ends, would abort.
-    """
+def exit_at_once(status: int) -> NoReturn:
+    """Exit without Python's shutdown, which could abort: torch's threads may wait for the GIL."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

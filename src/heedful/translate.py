@@ -1,6 +1,6 @@
-"""Translation: from a source to the likeliest targets, greedily or by beam search.
+"""Translation of a source into the likeliest targets, greedily or by beam search.
 
-The search knows no text, only ids, and stands beside its model: `heedful.models.beam_search`.
+The search works on ids and is in `heedful.models.beam_search`.
 """
 
 from heedful.models.beam_search import Search, Translation, translate

@@ -1,4 +1,4 @@
-"""Modules of the page that need no browser: what they compute, beside NumPy."""
+"""Modules of the page, run by node without a browser and compared with NumPy."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ PAGE = Path(explorer.__file__).parent / "page"
 
 @pytest.fixture
 def computed(tmp_path):
-    """What a line of JavaScript returns, of a `module` and of `bytes`."""
+    """Evaluate a line of JavaScript with a `module` and `bytes`."""
 
     def call(module, line, data=b""):
         return returned(tmp_path, {"module": PAGE / module}, line, data=data)
@@ -27,23 +27,23 @@ def computed(tmp_path):
 def test_every_half_precision_number_is_read_as_numpy_reads_it(computed):
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     data = packed({"word": "half"}, numbers=torch.from_numpy(halves.reshape(256, 256)))
-    found = computed("wire.js", "((one) => [one.word, one.numbers.shape, "
-                     "[...one.numbers.data]])(module.unpacked(bytes))", data)  # fmt: skip
-    assert found[:2] == ["half", [256, 256]]
-    np.testing.assert_array_equal(np.array(found[2], float), halves.astype(float))
+    word, shape, numbers = computed("wire.js", "((answer) => [answer.word, answer.numbers.shape, "
+                     "[...answer.numbers.data]])(module.unpacked(bytes))", data)  # fmt: skip
+    assert (word, shape) == ("half", [256, 256])
+    np.testing.assert_array_equal(np.array(numbers, float), halves.astype(float))
 
 
 def test_arrays_of_every_type_and_numbers_without_a_word_in_json(computed):
     arrays = {"single": torch.randn(3, 5), "whole": torch.arange(7), "bytes": torch.ones(3).byte()}
     head = {"infinite": -torch.inf, "none": torch.nan, "name": "é</script>\u2028"}
-    found = computed("wire.js", "((one) => ({...one, single: [...one.single.data], "
-                     "whole: [...one.whole.data], bytes: [...one.bytes.data], "
-                     "infinite: module.number(one.infinite), none: module.number(one.none)}))"
+    answer = computed("wire.js", "((all) => ({...all, single: [...all.single.data], "
+                     "whole: [...all.whole.data], bytes: [...all.bytes.data], "
+                     "infinite: module.number(all.infinite), none: module.number(all.none)}))"
                      "(module.unpacked(bytes))", packed(head, **arrays))  # fmt: skip
-    assert found["name"] == head["name"]
-    assert (found["infinite"], found["none"]) == ("-Infinity", "NaN")
-    np.testing.assert_allclose(found["single"], arrays["single"].flatten(), rtol=1e-7)
-    assert (found["whole"], found["bytes"]) == (list(range(7)), [1, 1, 1])
+    assert answer["name"] == head["name"]
+    assert (answer["infinite"], answer["none"]) == ("-Infinity", "NaN")
+    np.testing.assert_allclose(answer["single"], arrays["single"].flatten(), rtol=1e-7)
+    assert (answer["whole"], answer["bytes"]) == (list(range(7)), [1, 1, 1])
 
 
 def lightness(colours):
@@ -74,8 +74,8 @@ def test_colours_are_even_to_the_eye(computed, dark):
 @pytest.mark.parametrize("kind", ["linear", "sqrt", "log"])
 def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind):
     weights, highest = [0.0, 1e-5, 1e-3, 0.04, 0.3, 0.5], 0.5
-    found = computed("map/colours.js", f"{json.dumps(weights)}.map((one) => "
-                     f"module.share(one, {highest}, {json.dumps(kind)}))")  # fmt: skip
+    places = computed("map/colours.js", f"{json.dumps(weights)}.map((weight) => "
+                     f"module.share(weight, {highest}, {json.dumps(kind)}))")  # fmt: skip
     part = np.array(weights) / highest
     with np.errstate(divide="ignore"):
         expected = {
@@ -83,7 +83,7 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
             "sqrt": np.sqrt(part),
             "log": np.maximum(0, 1 + np.log10(part) / 4),  # four decades
         }
-    np.testing.assert_allclose(found, expected[kind], atol=1e-12)
+    np.testing.assert_allclose(places, expected[kind], atol=1e-12)
     pixels = computed("map/colours.js", "[...module.painted(Float32Array.of(0, NaN, 0.5), "
                       f"Uint32Array.from({{length: 256}}, (_, i) => i), 0.5, "
                       f"{json.dumps(kind)}, 999)]")  # fmt: skip
@@ -91,29 +91,29 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
 
 
 def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
-    """Its call is none of the text that is looked at now, which then goes on."""
-    found = computed(
+    """The call is not in the current text; the queue goes on."""
+    result = computed(
         "heads/scores.js",
         """await (async () => {
-        const told = [];
+        const requested = [];
         const call = { name: "a", layer: 0, heads: [0], pass: 0 };
-        const source = { ask: async (question, { call }) => (told.push(call), { kinds: ["-"] }) };
-        const at = { value: [0, 1, 0], peek: () => [0, 1, 0] };
-        const calls = { value: [call], peek: () => [call] };
-        const [growing, name] = [{ peek: () => null }, (place) => place.join(".")];
+        const source = { ask: async (_, { call }) => (requested.push(call), { kinds: ["-"] }) };
+        const signal = (value) => ({ value, peek: () => value });
+        const [path, calls] = [signal([0, 1, 0]), signal([call])];
+        const [growingRecording, callIdOf] = [{ peek: () => null }, (path) => path.join(".")];
         const heads = new module.Heads(
-            source, { about: { recordings: [] }, at, calls, growing, name });
+            source, { about: { recordings: [] }, path, calls, growingRecording, callIdOf });
         await heads.ask("scores", 5);
         await heads.work();
-        return [told, heads.busy];
+        return [requested, heads.busy];
     })()""",
     )
-    assert found == [["0.1.0"], False]
+    assert result == [["0.1.0"], False]
 
 
 def test_what_has_no_call_is_passed_over(computed):
-    given = "{recordings: [{texts: []}, {texts: [{calls: []}, {calls: [{shape: [1, 2, 3]}]}]}]}"
-    assert computed("state.js", f"new module.State({given}).at.value") == [1, 1, 0]
+    about = "{recordings: [{texts: []}, {texts: [{calls: []}, {calls: [{shape: [1, 2, 3]}]}]}]}"
+    assert computed("state.js", f"new module.State({about}).path.value") == [1, 1, 0]
     line = """(() => { try { new module.State({recordings: [{texts: []}]}); }
                        catch (error) { return error.message; } })()"""
     assert computed("state.js", line).startswith("No call of attention was recorded")
@@ -123,10 +123,10 @@ def test_calls_of_one_layer_are_told_apart(computed):
     names = ["encoder.0.attention", "decoder.0.attention", "decoder.0.cross", "", "x", "x"]
     calls = [{"name": name, "layer": None if n > 2 else 0, "pass": 0, "kind": "causal"}
              for n, name in enumerate(names)]  # fmt: skip
-    found = computed("heads/scores.js", f"((calls) => {{ module.named({{recordings: [{{texts: "
+    titles = computed("heads/scores.js", f"((calls) => {{ module.setTitles({{recordings: [{{texts: "
                      f"[{{calls}}]}}]}}); return calls.map(module.callTitle); }})"
                      f"({json.dumps(calls)})")  # fmt: skip
-    assert found == [
+    assert titles == [
         "layer 0, encoder attention", "layer 0, decoder attention", "layer 0, decoder cross",
         "attention", "x", "x, time 2",
     ]  # fmt: skip
@@ -134,35 +134,36 @@ def test_calls_of_one_layer_are_told_apart(computed):
 
 def test_what_no_font_shows_is_shown_by_a_sign(computed):
     tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
-    found = computed("tokens.js", f"{json.dumps(tokens)}.map((one) => module.readable(one))")
-    assert found[0] == "a·b"
-    assert found[5:7] == tokens[5:7]
-    for shown in found:
-        assert shown
-        assert not any(ord(c) < 32 or ord(c) == 127 or 0x202A <= ord(c) <= 0x202E for c in shown)
+    texts = computed("tokens.js", f"{json.dumps(tokens)}.map((token) => module.readable(token))")
+    assert texts[0] == "a·b"
+    assert texts[5:7] == tokens[5:7]
+    for text in texts:
+        assert text
+        assert not any(ord(c) < 32 or ord(c) == 127 or 0x202A <= ord(c) <= 0x202E for c in text)
 
 
 LATE = """await (async () => {
-  let told = { recording: 0, tokens: 5 };
-  let come = () => {};
-  const coming = new Promise((soon) => { come = soon; });
-  const at = (one) => ({ peek: () => one });
-  const growing = Object.assign(Object.create(module.Growing.prototype), {
-    told: { peek: () => told, get value() { return told; }, set value(one) { told = one; } },
-    of: new Map(), painters: () => [], _ahead: () => coming,
-    state: { about: { recordings: [{}, {}] }, growing: {}, at: at([0, 0, 0]), head: at(0),
-             view: at({}), size: () => 1, choose() {}, grow() {} },
+  let status = { recording: 0, tokens: 5 };
+  let arrive = () => {};
+  const arrival = new Promise((resolve) => { arrive = resolve; });
+  const constant = (value) => ({ peek: () => value });
+  const text = Object.assign(Object.create(module.LiveText.prototype), {
+    status: { peek: () => status, get value() { return status; }, set value(s) { status = s; } },
+    byRecording: new Map(), painters: () => [], _prefetch: () => arrival,
+    state: { about: { recordings: [{}, {}] }, growingRecording: {}, path: constant([0, 0, 0]),
+             head: constant(0), view: constant({}), callCount: () => 1, choose() {},
+             setTokenCount() {} },
   });
   const chances = { data: [] };
-  const late = growing._take({ recording: 0, tokens: 6, chances });
-  await growing._take({ recording: 1, tokens: 3, chances });
-  come();
+  const late = text._apply({ recording: 0, tokens: 6, chances });
+  await text._apply({ recording: 1, tokens: 3, chances });
+  arrive();
   await late;
-  await growing._take({ recording: 0, tokens: 9, chances });
-  return [told.recording, told.tokens];
+  await text._apply({ recording: 0, tokens: 9, chances });
+  return [status.recording, status.tokens];
 })()"""
 
 
 def test_what_is_told_of_an_older_text_comes_too_late(computed):
-    """Another token was chosen while the page fetched what it shows of the text before."""
+    """The user replaced a token while the page was fetching data of the earlier text."""
     assert computed("text/live_text.js", LATE) == [1, 3]

@@ -1,4 +1,4 @@
-"""Every number of the page is the library's, to the digits shown, for every kind of call."""
+"""The numbers of the page equal the library's, to the displayed digits, for every kind of call."""
 
 import csv
 import io
@@ -22,15 +22,15 @@ def shown(request, places):
 
 
 def cells(weights):
-    """The largest weight, one in the middle, the smallest one that is not hidden."""
+    """The largest weight, one in the middle, and the smallest that is not masked."""
     order = weights.flatten().argsort(descending=True)
     seen = int((weights > 0).sum())
     places = [int(order[n]) for n in (0, seen // 3, seen - 1)]
     return [divmod(place, weights.shape[1]) for place in places]
 
 
-def by_hand(call, head, query, key):
-    """Query and key of one weight, in float64."""
+def vectors_of(call, head, query, key):
+    """The query and key vectors of a weight, in float64."""
     causes = call.causes
     shared = len(causes.query) // len(causes.key)
     at = call.heads.index(head)
@@ -40,7 +40,7 @@ def by_hand(call, head, query, key):
     )
 
 
-def test_one_weight_with_all_that_makes_it(shown):
+def test_a_weight_and_its_calculation(shown):
     page, where, call, head = shown
     weights = call.weights(head)
     for query, key in cells(weights):
@@ -48,21 +48,21 @@ def test_one_weight_with_all_that_makes_it(shown):
         true = float(weights[query, key])
         assert as_shown(page.weight, true), (page.weight, true)
         page.soon(lambda query=query, key=key: check_names(page, call, query, key))
-        said = page.region.inner_text()
-        assert f"{call.proof}, layout {call.layout}" in said
+        text = page.region.inner_text()
+        assert f"{call.proof}, layout {call.layout}" in text
         rank = int((weights[query] > true).sum()) + 1
-        hidden = call.hidden_cells((1, 1), head, slice(query, query + 1))
-        assert f"{rank}" in said
-        assert f"of {int((~hidden).sum())} in its row" in said
-        check_steps(page, call, by_hand(call, head, query, key), true)
-        check_products(page, *by_hand(call, head, query, key))
-        page.soon(lambda query=query: check_rivals(page, call, weights[query]))
+        hidden = call.masked_cells((1, 1), head, slice(query, query + 1))
+        assert f"{rank}" in text
+        assert f"of {int((~hidden).sum())} in its row" in text
+        check_steps(page, call, vectors_of(call, head, query, key), true)
+        check_products(page, *vectors_of(call, head, query, key))
+        page.soon(lambda query=query: check_largest(page, call, weights[query]))
 
 
 def check_names(page, call, query, key):
-    said = page.region.inner_text().replace("\n", "")
-    assert f"{call.query_tokens[query]}{query}" in said
-    assert f"{call.key_tokens[key]}{key}" in said
+    text = page.region.inner_text().replace("\n", "")
+    assert f"{call.query_tokens[query]}{query}" in text
+    assert f"{call.key_tokens[key]}{key}" in text
 
 
 def check_steps(page, call, vectors, true):
@@ -94,9 +94,9 @@ def check_products(page, query, key):
             assert as_shown(text, value)
 
 
-def check_rivals(page, call, row):
+def check_largest(page, call, row):
     best = row.topk(min(8, int((row > 0).sum())))
-    rows = page.table("rivals")
+    rows = page.table("largest weights")
     assert rows
     for (token, shown, *_), key, weight in zip(rows, *best[::-1], strict=False):
         assert as_shown(shown, float(weight))
@@ -107,29 +107,29 @@ def check_rivals(page, call, row):
         assert as_shown(shown, 1 - float(row.sum()))
 
 
-def test_hidden_cells_are_said_to_be_hidden(explorer, places):
+def test_masked_cells_are_shown_as_masked(explorer, places):
     for name, head, query, key in (("causal", 1, 3, 9), ("windowed", 0, 12, 2)):
         where, call = places(name)
         assert call.weights(head)[query, key] == 0
         explorer.cell(where, head, query, key)
-        assert explorer.weight == "hidden"
+        assert explorer.weight == "masked"
         assert "mask" in explorer.region.inner_text()
 
 
-def test_a_hidden_cell_of_a_map_seen_from_afar_is_no_zero(explorer, places):
+def test_a_masked_cell_of_a_pooled_map_is_not_zero(explorer, places):
     where, call = places("long")
     assert call.weights(1, queries=[300], keys=[700]) == 0
     explorer.cell(where, 1, 300, 700)
-    told = explorer.page.locator("[data-told]")
+    announcement = explorer.page.locator("[data-announcement]")
 
     def check():
-        assert told.inner_text().startswith("query 300 ")
-        assert told.inner_text().endswith(": hidden")
+        assert announcement.inner_text().startswith("query 300 ")
+        assert announcement.inner_text().endswith(": masked")
 
     explorer.soon(check)
 
 
-def test_a_weight_that_is_not_hidden_and_prints_as_zero_is_no_zero(explorer, places):
+def test_a_tiny_weight_is_not_shown_as_zero(explorer, places):
     where, call = places("padded", "text 1")
     weights = call.weights(0)
     query, key = divmod(int(weights.argmin()), weights.shape[1])
@@ -139,12 +139,12 @@ def test_a_weight_that_is_not_hidden_and_prints_as_zero_is_no_zero(explorer, pla
     assert "e" in explorer.weight
 
 
-def test_the_value_that_a_weight_carries(explorer, places):
+def test_the_value_norm_of_a_weight(explorer, places):
     where, call = places("with values")
     weight, carried = call.weights(2)[8, 3], call.value_norm(2)[8, 3]
     explorer.cell(where, 2, 8, 3)
-    said = explorer.region.inner_text()
-    length, moved = re.search(r"has the length (\S+); times the weight, (\S+) of it", said).groups()
+    text = explorer.region.inner_text()
+    length, moved = re.search(r"is (\S+); times the weight, it contributes (\S+)\.", text).groups()
     assert as_shown(length, float(carried / weight))
     assert as_shown(moved, float(carried))
 
@@ -158,9 +158,9 @@ def test_a_csv_has_every_weight_in_view(shown):
     N, M = call.shape[1:]
     assert [int(key.split()[0]) for key in first[2:]] == list(range(M))
     assert [int(row[0]) for row in rows] == list(range(N))
-    found = torch.tensor([[float(weight or "nan") for weight in row[2:]] for row in rows])
-    weights = call.weights(head).masked_fill(call.hidden_cells((1, 1), head), torch.nan)
-    torch.testing.assert_close(found, weights, atol=1e-7, rtol=3e-6, equal_nan=True)
+    weights_in_file = torch.tensor([[float(weight or "nan") for weight in row[2:]] for row in rows])
+    weights = call.weights(head).masked_fill(call.masked_cells((1, 1), head), torch.nan)
+    torch.testing.assert_close(weights_in_file, weights, atol=1e-7, rtol=3e-6, equal_nan=True)
 
 
 def test_the_profile_of_a_row_and_of_a_column(shown):
@@ -187,10 +187,10 @@ def test_the_scores_of_a_head(shown):
     known, at = call.summary(), call.heads.index(head)
 
     def check():
-        said = dict(pairs(heads))
+        scores = dict(pairs(heads))
         for name in ("entropy", "distance"):
             true = float(known[name][at])
-            assert (name in said) == (true == true)
-            assert name not in said or as_shown(said[name], true)
+            assert (name in scores) == (true == true)
+            assert name not in scores or as_shown(scores[name], true)
 
     page.soon(check)

@@ -1,5 +1,5 @@
-"""The page as one file, opened from the disk with the network off: its numbers are the library's,
-or what it says of them holds."""
+"""The one-file page, opened from the disk with the network off: its numbers are the library's,
+within the precision that it reports."""
 
 import re
 
@@ -9,46 +9,46 @@ from browsed import KINDS, as_shown
 from every_kind import long
 
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
 ROOM = 0.43  # MB of a page with one of two heads
 ASK = """async ([question, about]) => {
   const element = document.getElementById("heedful");
   while (!element.source) await new Promise((soon) => setTimeout(soon, 10));
-  const found = await element.source.ask(question, about);
-  const plain = (one) => (one?.data ? { data: [...one.data].map(String), shape: one.shape } : one);
-  return Object.fromEntries(Object.entries(found).map(([name, one]) => [name, plain(one)]));
+  const answer = await element.source.ask(question, about);
+  const plain = (v) => (v?.data ? { data: [...v.data].map(String), shape: v.shape } : v);
+  return Object.fromEntries(Object.entries(answer).map(([name, value]) => [name, plain(value)]));
 }"""
 
 
 class Filed:
-    """A page that was opened from a file, and can be asked as it asks itself."""
+    """A page opened from a file, and a way to ask its source."""
 
-    def __init__(self, page, told):
-        self.page, self.told = page, told
+    def __init__(self, page, report):
+        self.page, self.report = page, report
 
     def ask(self, question, **about):
-        """Head and arrays of an answer."""
-        found = self.page.page.evaluate(ASK, [question, about])
+        """The header and the arrays of an answer."""
+        answer = self.page.page.evaluate(ASK, [question, about])
         arrays = {
-            name: np.array([float(text.replace("Infinity", "inf")) for text in one["data"]])
-            .reshape(one["shape"])
-            for name, one in found.items()
-            if isinstance(one, dict) and "data" in one
+            name: np.array([float(text.replace("Infinity", "inf")) for text in value["data"]])
+            .reshape(value["shape"])
+            for name, value in answer.items()
+            if isinstance(value, dict) and "data" in value
         }  # fmt: skip
-        return {name: one for name, one in found.items() if name not in arrays}, arrays
+        return {name: value for name, value in answer.items() if name not in arrays}, arrays
 
 
 @pytest.fixture
 def filed(opened, tmp_path):
-    """Write texts into a file, and open it."""
+    """Write texts into a file and open it."""
 
     def write(texts, **options):
         path = tmp_path / "page.html"
-        told = one_file.write(path, texts, "a file", **options)
-        return Filed(opened(path.as_uri(), "file://", offline=True), told)
+        report = one_file.write(path, texts, "a file", **options)
+        return Filed(opened(path.as_uri(), "file://", offline=True), report)
 
     return write
 
@@ -56,7 +56,7 @@ def filed(opened, tmp_path):
 @pytest.mark.parametrize("bits", [32, 15])
 def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits):
     monkeypatch.setattr(one_file, "_bits", lambda *given: bits)
-    page, answers = filed(served.texts), Answers(served.texts)
+    page, handlers = filed(served.texts), Handlers(served.texts)
     off = page.ask("about")[0]["file"]["difference"]
     assert (off > 1e-6) == (bits < 32)
     for name, kind in KINDS.items():
@@ -77,7 +77,7 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
             ("tokens", {"axis": "keys", "start": 1, "stop": 5}),
         ):
             texts = {name: str(word) for name, word in words.items()}
-            about, arrays = unpacked(answers.ask(question, {"call": id_, **texts}))
+            about, arrays = unpacked(handlers.handle(question, {"call": id_, **texts}))
             given, numbers = page.ask(question, call=id_, **words)
             assert numbers.keys() == arrays.keys()
             for key, array in arrays.items():
@@ -92,15 +92,15 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
         true = call.weights(head).flatten().sort(descending=True).values[:4].numpy()
         strongest, _ = page.ask("strongest", call=id_, head=head, queries=f"0-{N}",
                                 keys=f"0-{M}", count=4)  # fmt: skip
-        np.testing.assert_allclose([one[0] for one in strongest["cells"]], true,
+        np.testing.assert_allclose([cell[0] for cell in strongest["cells"]], true,
                                    atol=max(1e-5, 3 * off))  # fmt: skip
 
 
-def test_large_regions_are_sampled_and_say_so(filed, monkeypatch):
+def test_large_regions_are_sampled_and_reported_as_such(filed, monkeypatch):
     recording = long(5000)
-    page, [call] = filed(Texts({"long": recording})), recording
+    page, [call] = filed(Catalogue({"long": recording})), recording
     given, numbers = page.ask("tile", call="0.0.0", place="0,5,0,0", reduce="max")
-    assert given["word"] == "of one query in 32"
+    assert given["word"] == "from one query in 32"
     size = 32
     middles = [n + min(size, 5000 - n) // 2 for n in range(0, 5000, size)]
     rows = call.weights(0, queries=middles).numpy()
@@ -110,18 +110,18 @@ def test_large_regions_are_sampled_and_say_so(filed, monkeypatch):
     np.testing.assert_allclose(numbers["tile"][seen], true[seen], atol=1e-5)
     strongest, _ = page.ask("strongest", call="0.0.0", head=0, queries="0-5000", keys="0-5000",
                             count=3)  # fmt: skip
-    assert strongest["word"] == "of one query in 2"
+    assert strongest["word"] == "from one query in 2"
     for weight, query, key in strongest["cells"]:
         assert weight == pytest.approx(float(call.weights(0, [query], [key])), abs=1e-5)
 
 
-def test_a_head_without_query_and_key_has_its_picture_and_says_so(filed, monkeypatch):
-    """The strongest head of two has them, the other one has a picture that is never too low."""
+def test_a_head_without_query_and_key_shows_its_small_picture(filed, monkeypatch):
+    """The stronger of two heads has them; the picture of the other is an upper bound."""
     recording = long(700)
     monkeypatch.setattr(one_file, "_bits", lambda *given: 32)
-    page = filed(Texts({"long": recording}), limit=ROOM)
-    assert "query and key of 1 of 2 heads" in page.told.said
-    assert page.told.bytes <= ROOM * 1e6
+    page = filed(Catalogue({"long": recording}), limit=ROOM)
+    assert "computes the weights of 1 of 2 heads" in page.report.sentences
+    assert page.report.bytes <= ROOM * 1e6
     held = [h for h in (0, 1) if page.page.page.locator(f"#query-0\\.0\\.0-{h}").count()]
     assert len(held) == 1
     [call], left = recording, 1 - held[0]
@@ -143,22 +143,21 @@ def test_a_head_without_query_and_key_has_its_picture_and_says_so(filed, monkeyp
     assert as_shown(page.page.weight, float(weights[held[0], 500, 20]))
 
 
-def test_what_a_file_cannot_do_it_says(filed, served):
+def test_an_unsupported_question_is_an_error(filed, served):
     page = filed(served.texts)
     with pytest.raises(Exception, match="A file cannot do this"):
         page.ask("record", text="a")
 
 
-def test_the_case_of_a_text_that_is_sought(filed):
+def test_search_folds_the_case(filed):
     recording = long(12)
     names = ["Straße", "ΟΔΟΣ", "οδός", "İstanbul", "ﬁn", "a", "B", "ß", "SS", "ς", "σ", "no"]
     recording.tokens = [names]
-    texts = Texts({"a": recording})
-    page, answers = filed(texts), Answers(texts)
-    for asked in ("ss", "STRASSE", "οδος", "Σ", "FIN", "b", "ẞ"):
-        true = unpacked(answers.ask("find", {"call": "0.0.0", "axis": "keys", "text": asked}))[1][
-            "places"
-        ]
-        assert page.ask("find", call="0.0.0", axis="keys", text=asked)[1]["places"].tolist() == (
+    texts = Catalogue({"a": recording})
+    page, handlers = filed(texts), Handlers(texts)
+    for text in ("ss", "STRASSE", "οδος", "Σ", "FIN", "b", "ẞ"):
+        words = {"call": "0.0.0", "axis": "keys", "text": text}
+        true = unpacked(handlers.handle("find", words))[1]["places"]
+        assert page.ask("find", call="0.0.0", axis="keys", text=text)[1]["places"].tolist() == (
             true.tolist()
-        ), asked
+        ), text

@@ -1,4 +1,4 @@
-"""Segments marked in the page: their numbers are those of `recording.segments`, in the file too."""
+"""Segments marked in the page: their shares equal those of `recording.segments`, in a file too."""
 
 import re
 
@@ -7,27 +7,29 @@ from browsed import as_shown
 from every_kind import MADE
 
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 
 WHO = "Who reads what"
 MARKS = "begin:0-3,8-9;middle:4-7"
 
 
 def table(page):
-    """The names of the columns, and each line's name with its shares."""
+    """The names of the columns, and the name and shares of each row."""
     where = page.page.get_by_role("region", name=WHO).get_by_role("table")
     columns = where.locator("thead th bdi").all_inner_texts()
     lines = where.locator("tbody tr").evaluate_all(
         "rows => rows.map((row) => [row.querySelector('bdi').innerText,"
-        " [...row.querySelectorAll('button')].map((one) => one.innerText.trim())])"
+        " [...row.querySelectorAll('button')].map((cell) => cell.innerText.trim())])"
     )
     return columns, lines
 
 
 def check(page, call, parts, head, queries=None):
-    """That what is shown is the library's table of a head, or of the mean over heads."""
-    found = call.segments(parts, queries=queries)
-    rows = [row for row in (found.over_heads() if head is None else found) if row.head == head]
+    """Compare the table with the library's, of a head or of the mean over heads."""
+    segments = call.segments(parts, queries=queries)
+    rows = [
+        row for row in (segments.over_heads() if head is None else segments) if row.head == head
+    ]
     columns, lines = table(page)
     assert [name for name, _ in lines] == list(dict.fromkeys(row.from_ for row in rows))
     for name, shares in lines:
@@ -42,7 +44,7 @@ def check(page, call, parts, head, queries=None):
 
 
 def drag(page, first, last):
-    """Over tokens of the text, with the mouse."""
+    """Drag the mouse over tokens of the text."""
     mouse = page.page.mouse
     for at, does in ((first, mouse.down), (last, mouse.up)):
         box = page.page.locator(f'[data-at="{at}"]').last.bounding_box()
@@ -54,7 +56,7 @@ def marks_in(page):
     return page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('marks')")
 
 
-def test_marked_by_mouse_and_keyboard_and_counted_as_the_library_counts(explorer, places):
+def test_marking_by_mouse_and_keyboard_gives_the_librarys_shares(explorer, places):
     page, (where, call) = explorer, places("causal", layer=1)
     page.show(call=where, head=2)
     page.soon(lambda: page.page.get_by_role("option", name=re.compile(", 5$")).first.wait_for())
@@ -77,9 +79,9 @@ def test_marked_by_mouse_and_keyboard_and_counted_as_the_library_counts(explorer
     who.get_by_role("button", name="layer’s mean").click()
     page.soon(lambda: check(page, call, parts, None))
     who.get_by_role("button", name="this head").click()
-    # a second piece, told by its numbers
+    # a second range, entered by numbers
     who.get_by_label("First token").fill("12")
-    who.get_by_label("Last token").click()  # which takes over the first, to be typed over
+    who.get_by_label("Last token").click()  # which commits the first
     who.get_by_label("Last token").press_sequentially("13")
     who.get_by_label("Last token").press("Tab")
     who.get_by_label("Add the tokens to").select_option("begin")
@@ -87,11 +89,11 @@ def test_marked_by_mouse_and_keyboard_and_counted_as_the_library_counts(explorer
     page.soon(lambda: check(page, call, parts, 2))
     assert re.search(r"rest\s+6 tokens", who.inner_text())
     page.soon(lambda: compare(marks_in(page), "begin:0-5,12-14;segment%202:6-10"))
-    # heads by one pair: every head of both layers, the highest first
+    # heads sorted by one pair: every head of both layers, the highest share first
     who.get_by_label("Reads", exact=True).select_option("segment 2")
     who.get_by_label("Is read").select_option("begin")
     page.soon(lambda: check_sorted(who, [places("causal", layer=n)[1] for n in (0, 1)], parts))
-    # without it, and without any
+    # delete one segment, then all
     who.get_by_role("button", name="Delete segment 2").click()
     page.soon(lambda: check(page, call, {"begin": parts["begin"]}, 2))
     who.get_by_role("button", name="Delete begin").click()
@@ -99,8 +101,8 @@ def test_marked_by_mouse_and_keyboard_and_counted_as_the_library_counts(explorer
     page.page.keyboard.press("Escape")
 
 
-def compare(found, expected):
-    assert found == expected
+def compare(actual, expected):
+    assert actual == expected
 
 
 def check_sorted(who, calls, parts):
@@ -118,11 +120,11 @@ def check_sorted(who, calls, parts):
 
 
 @pytest.mark.parametrize("kind", ["windowed", "sinks", "cross"])
-def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, kind):
+def test_a_file_computes_shares_and_has_initial_segments(opened, tmp_path, kind):
     recording = MADE[kind]()
     known = {"early": slice(1, 4), "late": [5, 7]}
     path = tmp_path / "page.html"
-    one_file.write(path, Texts({kind: recording}, segments=known), "a file")
+    one_file.write(path, Catalogue({kind: recording}, segments=known), "a file")
     page = opened(
         f"{path.as_uri()}#call=0.0.{len(recording) - 1}&head=1&pane=segments",
         "file://",
@@ -131,7 +133,7 @@ def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, k
     call = recording[-1]
     target = {"target": slice(None)} if kind == "cross" else None
     if kind == "cross":
-        call = next(one for one in recording if one.crosses)
+        call = next(call for call in recording if call.is_cross)
         at = list(recording).index(call)
         page.show(call=f"0.0.{at}", head=1, pane="segments")
     page.page.get_by_role("table").first.wait_for()

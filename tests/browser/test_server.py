@@ -1,9 +1,9 @@
-"""The server under a page: how much it is asked for at first, and what is said when it is gone."""
+"""The server of a page: the number of first requests, and the message when it has ended."""
 
 import re
 
 
-def test_a_server_that_went_away_is_said(opened, recordings):
+def test_a_server_that_has_ended_is_reported(opened, recordings):
     from browsed import Served
 
     with Served({"causal": recordings["causal"]}) as gone:
@@ -14,7 +14,7 @@ def test_a_server_that_went_away_is_said(opened, recordings):
 
 
 def test_a_first_weight_takes_few_requests(opened, served, places):
-    """What is asked for before it stands there, over however slow a line."""
+    """The requests before the first weight is shown."""
     where, _ = places("causal")
     page = opened(f"{served.origin}/x", served.origin, allowed=["403"])
     urls = []

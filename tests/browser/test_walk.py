@@ -81,10 +81,10 @@ def test_everything_by_keyboard_and_back(shown, variants):
     for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
     assert "starts → starts" in pane(page).inner_text()
-    assert "kept" in pane(page).inner_text()
+    assert "pinned" in pane(page).inner_text()
     page.wait_for_url(re.compile("cell=2%2C2"))
     page.keyboard.press("Escape")
-    assert "kept" not in pane(page).inner_text()
+    assert "pinned" not in pane(page).inner_text()
     page.keyboard.press("End")
     assert title(page) == "context"
     page.wait_for_url(re.compile("step=4"))

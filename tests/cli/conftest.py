@@ -1,4 +1,4 @@
-"""Commands as a person types them."""
+"""Fixtures that run commands as a user types them."""
 
 import pytest
 from typed import train
@@ -8,8 +8,8 @@ from heedful.pictures import head_grid
 
 
 @pytest.fixture
-def said(capsys):
-    """Run a command; its exit status, standard output and standard error."""
+def cli(capsys):
+    """Run a command; return its exit status, standard output and standard error."""
 
     def call(*arguments):
         status = run([str(argument) for argument in arguments])
@@ -21,7 +21,7 @@ def said(capsys):
 
 @pytest.fixture(scope="session")
 def night(tmp_path_factory):
-    """A GPT of 2 layers of 3 heads that reads 32 tokens; not to be changed."""
+    """A training run of a GPT: 2 layers of 3 heads, a context of 32 tokens. Do not change it."""
     sizes = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3"]
     rest = ["--steps", "2", "--batch", "2", "--device", "cpu", "--vocabulary", "300"]
     text = "night and day, day and night. " * 60
@@ -30,12 +30,12 @@ def night(tmp_path_factory):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The blocks of maps of every picture of heads, and how it was asked to look."""
-    kept, draw = [], head_grid.draw
+    """The blocks of maps and the style options of every picture of heads."""
+    pictures, draw = [], head_grid.draw
 
-    def keep(blocks, **look):
-        kept.append((blocks, look))
+    def draw_and_store(blocks, **look):
+        pictures.append((blocks, look))
         return draw(blocks, **look)
 
-    monkeypatch.setattr(head_grid, "draw", keep)
-    return kept
+    monkeypatch.setattr(head_grid, "draw", draw_and_store)
+    return pictures

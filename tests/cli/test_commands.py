@@ -1,4 +1,4 @@
-"""The commands as a person types them: what they print, write and refuse."""
+"""The output, files and errors of the commands."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def trained(tmp_path_factory, text_file):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_has_help_with_an_example(command, said):
-    status, output, _ = said(command, "--help")
+def test_each_command_has_help_with_an_example(command, cli):
+    status, output, _ = cli(command, "--help")
     assert (status, "Examples:" in output, f"  heedful {command}" in output) == (0, True, True)
 
 
@@ -55,14 +55,14 @@ def test_train_writes_a_run(trained):
     assert modes == {(trained / "config.json").stat().st_mode & 0o777}
 
 
-def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
+def test_training_resumes_at_its_last_step(trained, text_file, cli, tmp_path):
     out = tmp_path / "run"
-    status, output, _ = said("train", text_file, "--out", out, *SMALL, "--resume")
+    status, output, _ = cli("train", text_file, "--out", out, *SMALL, "--resume")
     assert status == 0
     number = sum(p.numel() for p in load_model(out).parameters())
     assert f"{number:,} parameters" in output
     assert f" generate {out}" in output
-    status, output, _ = said("train", "--out", out, "--resume", "--steps", "15")
+    status, output, _ = cli("train", "--out", out, "--resume", "--steps", "15")
     assert status == 0
     assert "Continuing from step 12" in output
     assert [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m] == list(
@@ -70,203 +70,201 @@ def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
     )
 
 
-def test_a_run_that_is_refused_leaves_no_skeleton(said, tmp_path):
+def test_a_refused_run_writes_nothing(cli, tmp_path):
     (tmp_path / "short.txt").write_text("hi")
     out = tmp_path / "deep" / "run"
-    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
-    refused(said("train", "--out", out, "--resume"), str(out))
+    refused(cli("train", tmp_path / "short.txt", "--out", out, *SMALL), "more text")
+    refused(cli("train", "--out", out, "--resume"), str(out))
     assert not out.exists()
     inside = tmp_path / "run"
-    refused(said("train", tmp_path, "--out", inside, *SMALL), "inside the text folder")
+    refused(cli("train", tmp_path, "--out", inside, *SMALL), "inside the text folder")
     assert not inside.exists()
-    refused(
-        said("train", tmp_path / "short.txt", "--out", tmp_path / "short.txt/r"), "cannot write"
-    )
+    refused(cli("train", tmp_path / "short.txt", "--out", tmp_path / "short.txt/r"), "cannot write")
 
 
-def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
+def test_a_run_is_replaced_only_with_overwrite(trained, text_file, cli, tmp_path):
     out = shutil.copytree(trained, tmp_path / "run")
     before = (out / "model.safetensors").read_bytes()
-    refused(said("train", text_file, "--out", out, *SMALL), "--resume", "--overwrite")
-    refused(said("train", "--out", out, "--resume", "--width", "48"), "width = 48")
-    refused(said("train", "--out", out, "--resume", text_file.parent), "other files")
+    refused(cli("train", text_file, "--out", out, *SMALL), "--resume", "--overwrite")
+    refused(cli("train", "--out", out, "--resume", "--width", "48"), "width = 48")
+    refused(cli("train", "--out", out, "--resume", text_file.parent), "other files")
     assert (out / "model.safetensors").read_bytes() == before
-    assert said("train", text_file, "--out", out, *SMALL, "--overwrite", "--seed", "2")[0] == 0
+    assert cli("train", text_file, "--out", out, *SMALL, "--overwrite", "--seed", "2")[0] == 0
     assert (out / "model.safetensors").read_bytes() != before
 
 
-def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, said, tmp_path):
+def test_a_refused_overwrite_leaves_the_run_as_it_was(trained, cli, tmp_path):
     out = shutil.copytree(trained, tmp_path / "copy")
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     (tmp_path / "short.txt").write_text("too short")
     for wrong in (["--heads", "7"], ["--device", "tpu9"], ["none.txt"], [tmp_path / "short.txt"]):
-        refused(said("train", *wrong, "--out", out, "--overwrite"))
+        refused(cli("train", *wrong, "--out", out, "--overwrite"))
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
 
 
-def test_include_chooses_files_and_resume_keeps_everything(said, tmp_path):
+def test_include_chooses_files_and_resume_keeps_everything(cli, tmp_path):
     folder, out = tmp_path / "notes", tmp_path / "run"
     folder.mkdir()
     (folder / "a.txt").write_text(TEXT)
     (folder / "b.bin").write_bytes(b"\0\1\2")
     train = ["train", folder, "--out", out, *SMALL, "--include", "*.txt", "--preset", "quick"]
-    assert said(*train)[0] == 0
+    assert cli(*train)[0] == 0
     (folder / "a.txt").unlink()  # its tokens are in the run
-    status, output, _ = said(*train, "--resume")
+    status, output, _ = cli(*train, "--resume")
     assert status == 0
-    assert "were done" in output
-    assert said("train", "--out", out, "--resume", "--steps", "14")[0] == 0
-    refused(said("train", "--out", out, "--resume", "--include", "*"), "include = '*'")
-    refused(said("train", "--out", out, "--resume", "--preset", "gpt2"), "preset = 'gpt2'")
+    assert "are complete" in output
+    assert cli("train", "--out", out, "--resume", "--steps", "14")[0] == 0
+    refused(cli("train", "--out", out, "--resume", "--include", "*"), "include = '*'")
+    refused(cli("train", "--out", out, "--resume", "--preset", "gpt2"), "preset = 'gpt2'")
 
 
-def test_the_checkpoint_that_is_asked_for_is_the_one_that_speaks(trained, said, tmp_path):
+def test_generate_uses_the_requested_checkpoint(trained, cli, tmp_path):
     out = shutil.copytree(trained, tmp_path / "copy")
     path = out / "state/last.safetensors"
     tensors, about = load_tensors(path)
     tensors["model.norm.weight"] = -3 * tensors["model.norm.weight"]
     save_tensors(path, tensors, about)
     greedy = ["generate", out, "Bottle 7", "--greedy", "--tokens", "20"]
-    assert said(*greedy)[1] != said(*greedy, "--checkpoint", "last")[1]
+    assert cli(*greedy)[1] != cli(*greedy, "--checkpoint", "last")[1]
 
 
-def test_settings_come_from_a_file_and_options_win(text_file, said, tmp_path):
+def test_settings_come_from_a_file_and_options_win(text_file, cli, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[text]\ntokenizer = "characters"\n[train]\nsteps = 3\n[model]\nwidth = 16\n')
     arguments = [*SMALL[:2], "--layers", "1", "--heads", "2", "--width", "32", "--device", "cpu"]
-    status, _, _ = said("train", text_file, "--out", tmp_path / "r", "--config", path, *arguments)
+    status, _, _ = cli("train", text_file, "--out", tmp_path / "r", "--config", path, *arguments)
     assert status == 0
     assert load_model(tmp_path / "r").config.width == 32
     assert load_tokenizer(tmp_path / "r").kind == "characters"
     assert read_metrics(tmp_path / "r/metrics.jsonl")[-1]["step"] == 3
 
 
-def test_generate_continues_the_prompt(trained, said):
+def test_generate_continues_the_prompt(trained, cli):
     greedy = ["generate", trained, "Bottle 7", "--greedy", "--tokens", "60"]
-    status, output, _ = said(*greedy)
+    status, output, _ = cli(*greedy)
     assert status == 0
     assert output.startswith("Bottle 7")
-    assert said(*greedy, "--no-cache")[1] == output
-    assert json.loads(said(*greedy, "--json")[1])["samples"] == [output[len("Bottle 7") : -1]]
+    assert cli(*greedy, "--no-cache")[1] == output
+    assert json.loads(cli(*greedy, "--json")[1])["samples"] == [output[len("Bottle 7") : -1]]
     added = output[len("Bottle 7") : -1]
     stop = added[len(added) // 2 :][:2]
-    assert said(*greedy, "--stop", stop)[1] == "Bottle 7" + added[: added.index(stop)] + "\n"
+    assert cli(*greedy, "--stop", stop)[1] == "Bottle 7" + added[: added.index(stop)] + "\n"
 
 
-def test_an_empty_prompt_begins_from_nothing(trained, said):
+def test_an_empty_prompt_starts_a_new_document(trained, cli):
     greedy = ["generate", trained, "", "--greedy", "--tokens", "9"]
     tokenizer, model = load_tokenizer(trained), load_model(trained)
     chosen = continuations(
         model, tokenizer.encode("\n"), tokens=9, sampling=Sampling(temperature=0)
     )
     expected = tokenizer.decode([int(ids) for ids in chosen])
-    assert said(*greedy)[1] == expected + "\n"
-    assert json.loads(said(*greedy, "--json")[1]) == {"prompt": "", "samples": [expected]}
-    found = json.loads(said("generate", trained, "", "--probabilities", "2", "--json")[1])
-    assert [row["piece"] for row in found] == ["↵"]
-    misused(said("generate", trained), "give the prompt")
+    assert cli(*greedy)[1] == expected + "\n"
+    assert json.loads(cli(*greedy, "--json")[1]) == {"prompt": "", "samples": [expected]}
+    positions = json.loads(cli("generate", trained, "", "--probabilities", "2", "--json")[1])
+    assert [row["piece"] for row in positions] == ["↵"]
+    misused(cli("generate", trained), "give the prompt")
 
 
-def test_probabilities_are_the_softmax_of_the_logits(trained, said):
-    status, output, _ = said(
+def test_probabilities_are_the_softmax_of_the_logits(trained, cli):
+    status, output, _ = cli(
         "generate", trained, "Bottle 7 of", "--probabilities", "4", "--json", "--device", "cpu"
     )
     assert status == 0
-    found = json.loads(output)
+    positions = json.loads(output)
     tokenizer, model = load_tokenizer(trained), load_model(trained)
     ids = tokenizer.encode("Bottle 7 of")
     expected = model(torch.tensor([ids])).logits[0].softmax(-1)
-    assert [row["position"] for row in found] == list(range(len(ids)))
-    for row, likely in zip(found, expected, strict=True):
+    assert [row["position"] for row in positions] == list(range(len(ids)))
+    for row, likely in zip(positions, expected, strict=True):
         values, tokens = likely.topk(4)
         assert [n["id"] for n in row["next"]] == tokens.tolist()
         assert [n["probability"] for n in row["next"]] == pytest.approx(values.tolist(), abs=1e-6)
-    refused(said("generate", trained, "Bottle " * 30, "--probabilities", "2"), "context of 16")
-    table = said("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
-    likeliest = found[0]["next"][0]
+    refused(cli("generate", trained, "Bottle " * 30, "--probabilities", "2"), "context of 16")
+    table = cli("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
+    likeliest = positions[0]["next"][0]
     assert f"“{likeliest['piece']}” {100 * likeliest['probability']:.1f}%" in table
 
 
-def test_plot_writes_what_is_asked_and_nothing_else(trained, said, tmp_path):
-    status, output, _ = said("plot", trained, "Bottle 7", "--out", tmp_path / "p")
+def test_plot_writes_only_the_requested_pictures(trained, cli, tmp_path):
+    status, output, _ = cli("plot", trained, "Bottle 7", "--out", tmp_path / "p")
     assert (status, output) == (0, f"{tmp_path / 'p' / 'heads.png'}\n")
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["heads.png"]
     every = [word for kind in ("positions", "loss", "scores") for word in ("--only", kind)]
-    status, output, _ = said("plot", trained, "Bottle 7", *every, "--out", tmp_path / "q")
+    status, output, _ = cli("plot", trained, "Bottle 7", *every, "--out", tmp_path / "q")
     assert status == 0
     names = {"positions.png", "loss.png", "scores.png"}
     assert {Path(line).name for line in output.splitlines()} == names
     assert {path.name for path in (tmp_path / "q").iterdir()} == names
-    refused(said("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path), "from 0")
-    refused(said("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
+    refused(cli("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path), "from 0")
+    refused(cli("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
     for heads in ("first", "²", "1-", "", "1-0", "0-99999999999"):
-        misused(said("plot", trained, "Bottle", "--heads", heads), "--heads")
+        misused(cli("plot", trained, "Bottle", "--heads", heads), "--heads")
 
 
-def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, said, tmp_path):
+def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, cli, tmp_path):
     path = tmp_path / "new" / "of bottles.PDF"
-    assert said("plot", trained, "Bottle", "--out", path)[:2] == (0, f"{path}\n")
+    assert cli("plot", trained, "Bottle", "--out", path)[:2] == (0, f"{path}\n")
     assert path.read_bytes().startswith(b"%PDF")
     path.write_text("mine")
-    refused(said("plot", trained, "Bottle", "--out", path), "--overwrite")
+    refused(cli("plot", trained, "Bottle", "--out", path), "--overwrite")
     assert path.read_text() == "mine"
-    assert said("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
+    assert cli("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
     assert path.read_bytes().startswith(b"%PDF")
     (tmp_path / "note").write_text("mine")
-    refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), ".svg")
+    refused(cli("plot", trained, "Bottle", "--out", tmp_path / "note"), ".svg")
     both = ["--only", "heads", "--only", "scores"]
-    misused(said("plot", trained, "Bottle", "--out", tmp_path / "a.png", *both), "--out")
-    refused(said("plot", trained, "Bottle", "--out", tmp_path / "a.jpg"), ".svg")
-    assert [found.name for found in tmp_path.iterdir() if found.suffix] == []
+    misused(cli("plot", trained, "Bottle", "--out", tmp_path / "a.png", *both), "--out")
+    refused(cli("plot", trained, "Bottle", "--out", tmp_path / "a.jpg"), ".svg")
+    assert [path.name for path in tmp_path.iterdir() if path.suffix] == []
 
 
-def test_how_a_picture_looks(trained, said, tmp_path, drawn):
+def test_options_for_the_style_of_a_picture(trained, cli, tmp_path, drawn):
     look = ["--title", "Seven $", "--scale", "log", "--highest", "0.5", "--size", "12", "--values"]
     path = tmp_path / "a.svg"
-    assert said("plot", trained, "Bottle", "--heads", "1", *look, "--out", path)[0] == 0
-    [(blocks, asked)] = drawn
+    assert cli("plot", trained, "Bottle", "--heads", "1", *look, "--out", path)[0] == 0
+    [(blocks, look)] = drawn
     assert blocks[0].heads == [1]
-    assert [asked[name] for name in ("title", "scale", "highest", "size", "values")] == [
+    assert [look[name] for name in ("title", "scale", "highest", "size", "values")] == [
         "Seven $", "log", 0.5, 12, True
     ]  # fmt: skip
     assert ">Seven $<" in path.read_text()  # text is text
-    misused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
-    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
+    misused(cli("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "--highest")
+    refused(cli("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "size=nan")
 
 
-def test_a_recording_is_drawn_with_its_text(trained, said, tmp_path, drawn, monkeypatch):
+def test_a_recording_is_drawn_with_its_text(trained, cli, tmp_path, drawn, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert said("record", trained, "Bottle 7", "--out", "r.safetensors")[0] == 0
-    assert said("plot", "r.safetensors")[:2] == (0, "pictures/heads.png\n")
-    assert said("plot", trained, "Bottle 7", "--out", "again.png")[0] == 0
+    assert cli("record", trained, "Bottle 7", "--out", "r.safetensors")[0] == 0
+    assert cli("plot", "r.safetensors")[:2] == (0, "pictures/heads.png\n")
+    assert cli("plot", trained, "Bottle 7", "--out", "again.png")[0] == 0
     ours, theirs = (blocks for blocks, _ in drawn)
     assert ours[0].queries == theirs[0].queries
-    for one, other in zip(ours[0].lines, theirs[0].lines, strict=True):
-        np.testing.assert_array_equal(np.stack(one.maps), np.stack(other.maps))
+    for line, other in zip(ours[0].lines, theirs[0].lines, strict=True):
+        np.testing.assert_array_equal(np.stack(line.maps), np.stack(other.maps))
     for more in (["a text"], ["--cut"], ["--only", "loss"]):
-        misused(said("plot", "r.safetensors", *more, "--overwrite"))
-    refused(said("plot", "none.safetensors", "--overwrite"), "none.safetensors")
+        misused(cli("plot", "r.safetensors", *more, "--overwrite"))
+    refused(cli("plot", "none.safetensors", "--overwrite"), "none.safetensors")
 
 
-def test_tokenize(said, trained, tmp_path):
+def test_tokenize(cli, trained, tmp_path):
     text = "naïve 火 🙂"
-    status, output, _ = said("tokenize", text, "--json")
+    status, output, _ = cli("tokenize", text, "--json")
     assert status == 0
     about = json.loads(output)
     assert about["largest"] == max(about["ids"])
     assert about["distinct"] == len(set(about["ids"]))
-    assert "vocabulary used" in said("tokenize", text, "--tokenizer", trained)[1]
-    assert said("tokenize", text, "--tokenizer", "characters")[1].count("\n") >= len(text)
+    assert "vocabulary used" in cli("tokenize", text, "--tokenizer", trained)[1]
+    assert cli("tokenize", text, "--tokenizer", "characters")[1].count("\n") >= len(text)
     (tmp_path / "t.txt").write_text(text)
-    from_file = json.loads(said("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
+    from_file = json.loads(cli("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
     assert from_file["ids"] == about["ids"]
-    refused(said("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
+    refused(cli("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
 
 
-def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypatch):
-    refused(said("demo", "--out", trained, "--steps", "1"), "another text")
-    refused(said("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
-    status, output, _ = said("demo", "--out", tmp_path / "d", "--steps", "2")
+def test_demo_trains_samples_and_draws(trained, tmp_path, cli, monkeypatch):
+    refused(cli("demo", "--out", trained, "--steps", "1"), "another text")
+    refused(cli("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
+    status, output, _ = cli("demo", "--out", tmp_path / "d", "--steps", "2")
     assert status == 0
     assert "Python language reference" in output
     assert "PSF" in output
@@ -277,10 +275,10 @@ def test_demo_trains_afresh_samples_and_draws(trained, tmp_path, said, monkeypat
     assert (tmp_path / "d/explorer.html").read_text("utf-8").startswith("<!doctype html>")
     assert f"look {tmp_path / 'd'} " in output
     assert "What it writes" in output
-    for part in ("_sample", "_pictures", "_page"):  # which take most of the time
-        monkeypatch.setattr(f"heedful.cli.demo.{part}", lambda *given: [])
+    for part in ("_sample", "_pictures", "_page"):  # the slowest parts
+        monkeypatch.setattr(f"heedful.cli.demo.{part}", lambda *arguments: [])
     first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns
-    assert said("demo", "--out", tmp_path / "d", "--keep")[0] == 0
+    assert cli("demo", "--out", tmp_path / "d", "--keep")[0] == 0
     assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns == first
 
 
@@ -299,11 +297,11 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("case", BREAKS)
-def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
+def test_a_damaged_run_is_one_clear_line(case, trained, cli, tmp_path):
     change, words = BREAKS[case]
     directory = shutil.copytree(trained, tmp_path / "copy")
     change(directory)
-    refused(said("generate", directory, "Bottle"), words)
+    refused(cli("generate", directory, "Bottle"), words)
 
 
 @pytest.mark.parametrize(
@@ -315,13 +313,13 @@ def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
         ("--device tpu9", "auto, cpu"),
     ],
 )
-def test_wrong_settings_are_one_clear_line(options, word, said, text_file, tmp_path):
+def test_wrong_settings_are_one_clear_line(options, word, cli, text_file, tmp_path):
     out = ["--out", tmp_path / "r", "--device", "cpu"]
-    refused(said("train", text_file, *out, *options.split()), word)
+    refused(cli("train", text_file, *out, *options.split()), word)
     assert not (tmp_path / "r" / "config.json").exists()
 
 
-# What is typed, and the word that the line names
+# Arguments, and a word of the error
 WRONG_USAGE = {
     "fly": "fly",
     "train": "--out",
@@ -342,13 +340,13 @@ WRONG_USAGE = {
 
 
 @pytest.mark.parametrize("typed", WRONG_USAGE)
-def test_wrong_usage_is_one_line_and_status_2(typed, said):
-    misused(said(*typed.split()), WRONG_USAGE[typed], "--help\n")
+def test_wrong_usage_is_one_line_and_status_2(typed, cli):
+    misused(cli(*typed.split()), WRONG_USAGE[typed], "--help\n")
 
 
-def test_a_traceback_only_with_debug(said, tmp_path):
+def test_a_traceback_only_with_debug(cli, tmp_path):
     from heedful.errors import RunError
 
-    refused(said("generate", tmp_path / "nothing", "hello"))
+    refused(cli("generate", tmp_path / "nothing", "hello"))
     with pytest.raises(RunError):
         run(["generate", str(tmp_path / "nothing"), "hello", "--debug"])

@@ -1,4 +1,4 @@
-"""Texts longer than a model reads: refused, or cut with --cut; padding of a file is not read."""
+"""Texts longer than the model's context: refused, or cut with --cut; and no padding is added."""
 
 import json
 
@@ -7,7 +7,7 @@ import torch
 from typed import misused, refused
 
 import heedful
-from heedful.loaded import open_ours
+from heedful.loaded import open_heedful
 from heedful.text import WordPieceTokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -27,7 +27,7 @@ SMALL = {
 
 
 def saved(model, folder):
-    """A checkpoint whose tokenizer.json asks to pad to 16 tokens and to cut at 16."""
+    """Save a checkpoint whose tokenizer.json enables padding and truncation to 16 tokens."""
     words = [WORDS.token_bytes(id).decode() for id in range(WORDS.size)]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
     tokenizer = transformers.BertTokenizer.from_pretrained(folder)
@@ -45,46 +45,46 @@ def saved(model, folder):
 
 @pytest.fixture(scope="module", params=["ours", "of transformers"])
 def bert(request, tmp_path_factory):
-    """A BERT that is read by our own model, or by that of transformers."""
+    """A BERT that heedful builds, and one that transformers builds."""
     config = transformers.BertConfig(**SMALL, max_position_embeddings=CONTEXT)
     ours = request.param == "ours"
     kind = transformers.BertForMaskedLM if ours else transformers.BertForTokenClassification
     return *saved(kind(config), tmp_path_factory.mktemp("bert")), ours
 
 
-def recorded(said, model, *arguments):
-    place = model.parent / "recorded.safetensors"
-    status, _, error = said("record", model, *arguments, "--out", place)
+def recorded(cli, model, *arguments):
+    path = model.parent / "recorded.safetensors"
+    status, _, error = cli("record", model, *arguments, "--out", path)
     assert status == 0
-    return heedful.load(place)[0], error
+    return heedful.load(path)[0], error
 
 
 @pytest.mark.parametrize("texts", [(TEXT,), ("the cat",), ("the cat", "the dog")], ids=" ".join)
-def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, said):
+def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, cli):
     directory, tokenizer, ours = bert
     second = ["--second", texts[1]] if len(texts) > 1 else []
     wanted = tokenizer.convert_ids_to_tokens(
         tokenizer(*texts, padding=False, truncation=False).input_ids
     )
     assert len(wanted) != 16
-    call, error = recorded(said, directory, texts[0], *second)
+    call, error = recorded(cli, directory, texts[0], *second)
     assert (call.tokens, error) == (wanted, "")
     assert call.shape[1:] == (len(wanted), len(wanted))
-    rows = json.loads(said("heads", directory, texts[0], *second, "--json")[1])
+    rows = json.loads(cli("heads", directory, texts[0], *second, "--json")[1])
     entropy = call.entropy().nanmean(-1).tolist()
     assert [row["entropy"] for row in rows[:3]] == pytest.approx(entropy, abs=1e-5)
     if ours:
-        assert open_ours(directory).read(*texts).tokens == wanted
+        assert open_heedful(directory).read(*texts).tokens == wanted
 
 
-def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(bert, said):
+def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(bert, cli):
     tokens = len(bert[1](LONG, truncation=False).input_ids)
-    refused(said("heads", bert[0], LONG), f"{tokens} tokens", "context of 32", "--cut")
-    status, _, error = said("heads", bert[0], LONG, "--cut")
+    refused(cli("heads", bert[0], LONG), f"{tokens} tokens", "context of 32", "--cut")
+    status, _, error = cli("heads", bert[0], LONG, "--cut")
     assert (status, error) == (0, f"the text is cut: 32 of its {tokens} tokens are read\n")
-    assert said("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
-    refused(said("heads", bert[0], "  \n"), "an empty text")
-    refused(said("heads", bert[0], "the cat", "--second", ""), "an empty second text")
+    assert cli("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
+    refused(cli("heads", bert[0], "  \n"), "an empty text")
+    refused(cli("heads", bert[0], "the cat", "--second", ""), "an empty second text")
 
 
 @pytest.mark.parametrize(
@@ -92,37 +92,37 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
     [(LONG,), (LONG, TEXT), ("the cat", LONG), (LONG, LONG)],
     ids=["alone", "first", "second", "both"],
 )
-def test_what_is_cut_is_that_of_transformers_with_its_special_tokens(texts, bert, said):
+def test_what_is_cut_is_that_of_transformers_with_its_special_tokens(texts, bert, cli):
     directory, tokenizer, _ = bert
     second = ["--second", texts[1]] if len(texts) > 1 else []
     wanted = tokenizer(*texts, truncation=True, max_length=CONTEXT).input_ids
-    call, _ = recorded(said, directory, texts[0], *second, "--cut")
+    call, _ = recorded(cli, directory, texts[0], *second, "--cut")
     assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
     assert (call.tokens[0], call.tokens[-1]) == ("[CLS]", "[SEP]")
     assert call.tokens.count("[SEP]") == len(texts)
 
 
-def test_positions_that_begin_after_that_of_padding(said, tmp_path):
-    """RoBERTa's table of 22 rows has places for 20 tokens, and nothing else says so."""
+def test_the_context_of_roberta_excludes_the_padding_position(cli, tmp_path):
+    """RoBERTa's table of 22 positions holds 20 tokens; no other setting states that limit."""
     config = transformers.RobertaConfig(**SMALL, max_position_embeddings=22, pad_token_id=1)
     directory, tokenizer = saved(transformers.RobertaForMaskedLM(config), tmp_path)
-    refused(said("heads", directory, LONG), "context of 20")
-    call, _ = recorded(said, directory, LONG, "--cut")
+    refused(cli("heads", directory, LONG), "context of 20")
+    call, _ = recorded(cli, directory, LONG, "--cut")
     assert call.shape[1] == 20
     wanted = tokenizer(LONG, truncation=True, max_length=20).input_ids
     assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
 
 
-def test_of_a_gpt_the_first_tokens_are_read(night, said, tmp_path):
+def test_cut_reads_the_first_tokens_of_a_gpt(night, cli, tmp_path):
     text = "night or day " * 9
     for command in (["explain", text, "--model", night], ["plot", night, text, "--out", tmp_path]):
-        refused(said(*command), "context of 32", "--cut")
-        status, _, error = said(*command, "--cut")
+        refused(cli(*command), "context of 32", "--cut")
+        status, _, error = cli(*command, "--cut")
         assert (status, error.startswith("the text is cut: 32 of its ")) == (0, True)
 
 
-def test_where_there_is_nothing_to_cut(night, said, tmp_path):
+def test_cut_is_refused_without_a_model(night, cli, tmp_path):
     path = tmp_path / "r.safetensors"
-    assert said("record", night, "night", "--out", path)[0] == 0
-    misused(said("heads", path, "--cut"), "has its text already")
-    misused(said("explain", TEXT, "--cut"), "--cut is for --model")
+    assert cli("record", night, "night", "--out", path)[0] == 0
+    misused(cli("heads", path, "--cut"), "already has its text")
+    misused(cli("explain", TEXT, "--cut"), "--cut needs --model")

@@ -1,4 +1,4 @@
-"""`heedful describe` as a person types it."""
+"""`heedful describe`: its page, JSON, pictures and errors."""
 
 import json
 from functools import partial
@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from typed import misused, refused
 
 from heedful.models import GPT, BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.models.directory import write_description
+from heedful.models.directory import write_model_config
 
 CONFIGS = {
     "gpt": GPTConfig(vocabulary=1000, width=24, heads=4, layers=3, kv_heads=2),
@@ -20,18 +20,18 @@ CONFIGS = {
 
 
 @pytest.fixture
-def said(said):
-    return partial(said, "describe")
+def cli(cli):
+    return partial(cli, "describe")
 
 
 @pytest.fixture
 def run(tmp_path):
-    """The directory of a run that has a description and no weights yet."""
+    """Make the directory of a run with a configuration but no weights."""
 
     def make(name="gpt"):
         folder = tmp_path / name
         folder.mkdir()
-        write_description(folder, CONFIGS[name])
+        write_model_config(folder, CONFIGS[name])
         return folder
 
     return make
@@ -49,10 +49,10 @@ def foreign(tmp_path):
     return folder
 
 
-def test_a_gpts_page(said, run, monkeypatch):
+def test_a_gpts_page(cli, run, monkeypatch):
     folder = run()
     monkeypatch.setenv("COLUMNS", "72")
-    _, page, _ = said(folder)
+    _, page, _ = cli(folder)
     *lines, _ = page.rstrip().splitlines()  # the last is a command to copy, in one line
     assert max(map(cell_len, lines)) <= 72
     number = sum(p.numel() for p in GPT(CONFIGS["gpt"]).parameters())
@@ -62,15 +62,15 @@ def test_a_gpts_page(said, run, monkeypatch):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json"]
 
 
-def test_json(said, run, tmp_path):
+def test_json(cli, run, tmp_path):
     out = tmp_path / "one.svg"
-    _, output, _ = said(run("pairs"), "--json", "--out", out)
-    found = json.loads(output)
-    assert (found["kind"], found["norm_order"]) == ("encoder–decoder", "pre")
-    assert found["parameters"] == sum(part["total"] for part in found["parts"])
-    assert found["settings"][0]["value"] == 1000
-    assert {"step": "memory", "shapes": [["B", "M", 24]], "within": ""} in found["shapes"]
-    assert found["picture"] == str(out)
+    _, output, _ = cli(run("pairs"), "--json", "--out", out)
+    result = json.loads(output)
+    assert (result["kind"], result["norm_order"]) == ("encoder–decoder", "pre")
+    assert result["parameters"] == sum(part["total"] for part in result["parts"])
+    assert result["settings"][0]["value"] == 1000
+    assert {"step": "memory", "shapes": [["B", "M", 24]], "within": ""} in result["shapes"]
+    assert result["picture"] == str(out)
 
 
 @pytest.mark.parametrize(
@@ -81,36 +81,36 @@ def test_json(said, run, tmp_path):
         ("bert", ".pdf", b"%PDF", []),
     ],
 )
-def test_the_suffix_decides_the_picture(said, run, tmp_path, name, suffix, begins, options):
+def test_the_suffix_decides_the_picture(cli, run, tmp_path, name, suffix, begins, options):
     out = tmp_path / "made" / f"one{suffix}"
-    status, page, _ = said(run(name), "--out", out, *options)
+    status, page, _ = cli(run(name), "--out", out, *options)
     assert status == 0
     assert page.rstrip().endswith(str(out))
     assert out.read_bytes().startswith(begins)
     out.write_text("mine")
-    refused(said(tmp_path / name, "--out", out), "is there already", "--overwrite")
+    refused(cli(tmp_path / name, "--out", out), "is there already", "--overwrite")
     assert out.read_text() == "mine"
-    assert said(tmp_path / name, "--out", out, "--overwrite")[0] == 0
+    assert cli(tmp_path / name, "--out", out, "--overwrite")[0] == 0
     assert out.read_bytes().startswith(begins)
 
 
-def test_another_architecture_is_told_and_not_drawn(said, foreign, tmp_path):
-    status, page, _ = said(foreign)
+def test_another_architecture_is_described_but_not_drawn(cli, foreign, tmp_path):
+    status, page, _ = cli(foreign)
     assert status == 0
     assert page.startswith("OddForCausalLM: 88 parameters\n")
     assert "3 × odd.layers" in page
     assert "Shapes" not in page
     out = tmp_path / "odd.png"
-    refused(said(foreign, "--out", out), "OddForCausalLM, which cannot be drawn", "leave out --out")
+    refused(cli(foreign, "--out", out), "OddForCausalLM, which cannot be drawn", "leave out --out")
     assert not out.exists()
 
 
-def test_what_cannot_be_is_one_clear_line(said, run, tmp_path):
+def test_errors_are_one_clear_line(cli, run, tmp_path):
     folder = run()
-    refused(said(tmp_path / "nowhere"), "nowhere")
+    refused(cli(tmp_path / "nowhere"), "nowhere")
     for place in (tmp_path / "one.jpg", tmp_path):
-        refused(said(folder, "--out", place), ".png, .svg or .pdf")
+        refused(cli(folder, "--out", place), ".png, .svg or .pdf")
     for option in ("--block", "--overwrite"):
-        misused(said(folder, option), option, "--out")
+        misused(cli(folder, option), option, "--out")
     (folder / "config.json").write_text("{}")
-    refused(said(folder), "config.json")
+    refused(cli(folder), "config.json")

@@ -1,4 +1,4 @@
-"""`heedful embed`, as a person types it."""
+"""`heedful embed`: similarities, analogies, pictures and errors."""
 
 import json
 
@@ -12,30 +12,30 @@ from heedful.pictures import word_plane
 from heedful.text import load_tokenizer
 
 
-def test_document_001_with_no_source(said, tmp_path):
-    status, output, _ = said("embed")
+def test_document_001_with_no_source(cli, tmp_path):
+    status, output, _ = cli("embed")
     assert status == 0
     assert "0.8802" in output
     path = tmp_path / "family.png"
-    status, output, _ = said("embed", "--analogy", "king", "queen", "dad", "--picture", path)
+    status, output, _ = cli("embed", "--analogy", "king", "queen", "dad", "--picture", path)
     assert status == 0
     assert "mom   1.0000" in output
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_json_and_who_is_left_out(said):
-    asked = ["embed", "--analogy", "king", "queen", "dad", "--json"]
-    found = json.loads(said(*asked)[1])
-    assert [answer["word"] for answer in found["analogy"]] == ["mom"]
-    found = json.loads(said(*asked, "--keep-given", "--between", "mom", "king")[1])
-    assert found["analogy"][0]["word"] == "mom"
-    assert len(found["analogy"]) == 4
-    assert round(found["between"]["similarity"], 2) == 0.52
+def test_json_of_an_analogy_without_and_with_its_own_words(cli):
+    options = ["embed", "--analogy", "king", "queen", "dad", "--json"]
+    result = json.loads(cli(*options)[1])
+    assert [answer["word"] for answer in result["analogy"]] == ["mom"]
+    result = json.loads(cli(*options, "--keep-given", "--between", "mom", "king")[1])
+    assert result["analogy"][0]["word"] == "mom"
+    assert len(result["analogy"]) == 4
+    assert round(result["between"]["similarity"], 2) == 0.52
 
 
-def test_a_run_answers_with_its_tokens(night, said, tmp_path):
+def test_words_of_a_run_are_its_tokens(night, cli, tmp_path):
     out = night
-    status, output, _ = said("embed", out, "--similar", "·day", "--count", "3", "--json")
+    status, output, _ = cli("embed", out, "--similar", "·day", "--count", "3", "--json")
     assert status == 0
     table = load_model(out).tokens.weight.detach()
     answers = json.loads(output)["similar"]
@@ -43,12 +43,12 @@ def test_a_run_answers_with_its_tokens(night, said, tmp_path):
     assert "·day" not in [answer["word"] for answer in answers]
     day = load_tokenizer(out).pieces(range(len(table))).index("·day")
     expected = torch.cosine_similarity(table, table[day : day + 1]).sort(descending=True).values
-    found = [answer["similarity"] for answer in answers]
-    assert found == pytest.approx(expected[1:4].tolist(), abs=1e-5)
+    similarities = [answer["similarity"] for answer in answers]
+    assert similarities == pytest.approx(expected[1:4].tolist(), abs=1e-5)
     pictured = tmp_path / "day.svg"
-    assert said("embed", out, "--similar", "day", "--picture", pictured)[0] == 0
+    assert cli("embed", out, "--similar", "day", "--picture", pictured)[0] == 0
     assert pictured.exists()
-    error = said("embed", out, "--picture", tmp_path / "all.svg")[2]
+    error = cli("embed", out, "--picture", tmp_path / "all.svg")[2]
     assert "--similar" in error
 
 
@@ -63,7 +63,7 @@ def places(tmp_path):
 
 
 @pytest.mark.parametrize("more", [[], ["--similar", "cat"], ["--keep-given"]])
-def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, said, tmp_path, monkeypatch):
+def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, cli, tmp_path, monkeypatch):
     drawn = {}
 
     def words(points, labels, shares, *, arrows, title):
@@ -72,23 +72,23 @@ def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, said, tmp_path
 
     original = word_plane.words
     monkeypatch.setattr(word_plane, "words", words)
-    asked = ["--analogy", "france", "paris", "italy", "--picture", tmp_path / "a.svg"]
-    assert said("embed", places, *asked, *more)[0] == 0
+    options = ["--analogy", "france", "paris", "italy", "--picture", tmp_path / "a.svg"]
+    assert cli("embed", places, *options, *more)[0] == 0
     assert drawn["arrows"] == [("france", "paris"), ("italy", "rome")]
     assert drawn["title"] == "france : paris = italy : rome"
     assert ("cat" in drawn["all"]) == ("cat" in more)
 
 
-def test_a_word_of_zeros_is_like_none_and_is_named(places, said):
-    status, output, _ = said("embed", places, "--json")
+def test_a_zero_vector_has_no_similarity(places, cli):
+    status, output, _ = cli("embed", places, "--json")
     assert status == 0
     table = json.loads(output)["table"]
     assert table["zero"] == [None] * 6
     assert table["rome"][3] == pytest.approx(1)
     assert table["rome"][5] is None
-    assert "–" in said("embed", places)[1]
-    for asked in (["--similar", "zero"], ["--between", "cat", "zero"]):
-        status, output, error = said("embed", places, *asked)
+    assert "–" in cli("embed", places)[1]
+    for options in (["--similar", "zero"], ["--between", "cat", "zero"]):
+        status, output, error = cli("embed", places, *options)
         assert (status, output) == (1, "")
         assert "the vector of 'zero' is all zeros" in error
 
@@ -103,18 +103,18 @@ def test_a_word_of_zeros_is_like_none_and_is_named(places, said):
         (["--picture", "family.jpg"], ".png, .svg or .pdf"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, words, said):
-    refused(said("embed", *arguments), words)
-    misused(said("embed", "--keep-given"), "--analogy")
+def test_errors_are_one_line(arguments, words, cli):
+    refused(cli("embed", *arguments), words)
+    misused(cli("embed", "--keep-given"), "--analogy")
 
 
-def test_every_number_stands_beneath_its_word(said, tmp_path, monkeypatch):
+def test_each_column_of_the_table_belongs_to_its_word(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ["strawberry", "cherry", "international", "火", "banana", "elderberry"]
     rows = torch.randn(6, 3, generator=torch.manual_seed(3), dtype=torch.float64)
     path = tmp_path / "words.json"
     path.write_text(json.dumps(dict(zip(words, rows.tolist(), strict=True))))
-    lines = said("embed", path)[1].splitlines()
+    lines = cli("embed", path)[1].splitlines()
     assert max(map(cell_len, lines)) <= 80
     unit = rows / rows.norm(dim=1, keepdim=True)
     for word, expected in zip(words, (unit @ unit.T).tolist(), strict=True):

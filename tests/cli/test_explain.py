@@ -1,4 +1,4 @@
-"""`heedful explain` as a person types it."""
+"""`heedful explain`: pages, JSON, pictures and errors."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ from heedful.models import (
     Seq2SeqConfig,
     load_model,
 )
-from heedful.models.directory import parameters_of, write_description
+from heedful.models.directory import parameters_of, write_model_config
 from heedful.text import CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.views.explorer.wire import unpacked
 
@@ -31,13 +31,13 @@ SENTENCE = "Your journey starts with one step"
 
 
 @pytest.fixture
-def said(said):
-    return partial(said, "explain")
+def cli(cli):
+    return partial(cli, "explain")
 
 
 def saved(folder, model, tokenizer):
     folder.mkdir(exist_ok=True)
-    write_description(folder, model.config)
+    write_model_config(folder, model.config)
     save_file(parameters_of(model), folder / "model.safetensors")
     tokenizer.save(folder)
     return folder
@@ -45,7 +45,7 @@ def saved(folder, model, tokenizer):
 
 @pytest.fixture
 def model(tmp_path):
-    """A run directory with a small model that knows the letters of a sentence."""
+    """A run directory with a small GPT whose tokens are the letters of a sentence."""
     tokenizer = CharacterTokenizer.train([SENTENCE])
     config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
     return saved(tmp_path / "gpt", GPT(config), tokenizer)
@@ -66,10 +66,10 @@ def pairs(tmp_path):
     return saved(tmp_path / "pairs", Seq2Seq(config), tokenizer)
 
 
-def test_a_models_own_numbers(said, model):
+def test_steps_have_the_numbers_of_the_model(cli, model):
     text = "with one step"
     where = ["--model", model, "--layer", 1, "--head", 3, "--device", "cpu"]
-    status, output, _ = said(text, *where, "--json")
+    status, output, _ = cli(text, *where, "--json")
     assert status == 0
     ids = torch.tensor([json_ids(model, text)])
     with torch.inference_mode():
@@ -77,11 +77,11 @@ def test_a_models_own_numbers(said, model):
     for name, numbers in expected._asdict().items():
         shown = torch.tensor(infinite(steps(output)[name]["numbers"]))
         torch.testing.assert_close(shown, numbers[0])
-    assert "Head 3 of 4" in said(text, *where)[1]
-    assert "Layer 1 of 2" in said(text, *where, "--query", "p")[1]
-    refused(said(text, "--model", model, "--layer", 2), "layer 0 to 1")
-    refused(said(text, "--model", model, "--head", 4), "head 0 to 3")
-    refused(said("one " * 30, "--model", model), "context of 40")
+    assert "Head 3 of 4" in cli(text, *where)[1]
+    assert "Layer 1 of 2" in cli(text, *where, "--query", "p")[1]
+    refused(cli(text, "--model", model, "--layer", 2), "layer 0 to 1")
+    refused(cli(text, "--model", model, "--head", 4), "head 0 to 3")
+    refused(cli("one " * 30, "--model", model), "context of 40")
 
 
 def json_ids(model, text):
@@ -92,18 +92,18 @@ def steps(output):
     return {step["name"]: step for step in json.loads(output)["steps"]}
 
 
-def test_a_page(said):
-    status, output, error = said(SENTENCE)
+def test_a_page(cli):
+    status, output, error = cli(SENTENCE)
     assert (status, error) == (0, "")
     assert "0.9544   1.4950" in output
     assert "document 002 prints" in output
 
 
-def test_json_has_everything(said):
-    status, output, _ = said(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
+def test_json_has_everything(cli):
+    status, output, _ = cli(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
     assert status == 0
-    found = json.loads(output)
-    assert (found["tokens"], found["heads"], found["head"]) == (SENTENCE.split(), 2, 0)
+    result = json.loads(output)
+    assert (result["tokens"], result["heads"], result["head"]) == (SENTENCE.split(), 2, 0)
     assert steps(output)["masked"]["numbers"][1][0][1] is None
     rows = torch.tensor(steps(output)["weights"]["numbers"]).sum(-1)
     torch.testing.assert_close(rows, torch.ones(2, 6))
@@ -128,8 +128,8 @@ def infinite(numbers):
         (["a", "--model", "/nowhere"], "/nowhere"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(said, arguments, word):
-    refused(said(*arguments), word)
+def test_errors_are_one_clear_line(cli, arguments, word):
+    refused(cli(*arguments), word)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_what_cannot_be_is_one_clear_line(said, arguments, word):
      "--second b", "--variant none", "--heads 0", "--html a.html --json",
      "--html a.html --query a", "--html a.html --pictures here"],
 )  # fmt: skip
-def test_wrong_usage(said, arguments, tmp_path, monkeypatch):
+def test_wrong_usage(cli, arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert tuple(KNOWN) == VARIANTS
-    misused(said("a", *arguments.split()))
+    misused(cli("a", *arguments.split()))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_gpt_goes_on_to_its_next_token(said, model):
-    status, output, _ = said("with one step", "--model", model, "--json")
+def test_the_steps_of_a_gpt_end_with_its_next_token(cli, model):
+    status, output, _ = cli("with one step", "--model", model, "--json")
     assert status == 0
     [answer] = json.loads(output)["answers"]
     with torch.inference_mode():
@@ -154,87 +154,87 @@ def test_a_gpt_goes_on_to_its_next_token(said, model):
     shown = torch.tensor(steps(output)["logits"]["numbers"])
     torch.testing.assert_close(shown, logits, atol=1e-5, rtol=0)
     top = logits[-1].softmax(-1).topk(10)
-    assert [one["id"] for one in answer["likeliest"]] == top.indices.tolist()
-    assert [one["probability"] for one in answer["likeliest"]] == pytest.approx(
+    assert [token["id"] for token in answer["likeliest"]] == top.indices.tolist()
+    assert [token["probability"] for token in answer["likeliest"]] == pytest.approx(
         top.values.tolist(), abs=1e-5
     )
-    _, page, _ = said("with one step", "--model", model)
+    _, page, _ = cli("with one step", "--model", model)
     assert "likeliest tokens after p @12" in page
-    assert page.splitlines()[-1].startswith("Go on: ")
+    assert page.splitlines()[-1].startswith("More: ")
 
 
-def test_a_bert_says_what_may_stand_at_its_masks(said, bert):
-    status, output, _ = said("[MASK] journey", "--second", "one [MASK]", "--model", bert, "--json")
+def test_the_steps_of_a_bert_end_with_words_at_its_masks(cli, bert):
+    status, output, _ = cli("[MASK] journey", "--second", "one [MASK]", "--model", bert, "--json")
     assert status == 0
-    found = json.loads(output)
-    assert [answer["token"] for answer in found["answers"]] == ["[MASK]"] * 2
-    assert "Write [MASK] for a word" in said(SENTENCE, "--model", bert)[1].replace("\n   ", " ")
+    result = json.loads(output)
+    assert [answer["token"] for answer in result["answers"]] == ["[MASK]"] * 2
+    assert "Write [MASK] in place of" in cli(SENTENCE, "--model", bert)[1].replace("\n   ", " ")
     assert steps(output)["segments"]["axes"] == ["tokens", "width"]
 
 
-def test_a_translation_goes_on_from_what_is_written(said, pairs):
-    status, output, _ = said("one step", "--model", pairs, "--target", "wit", "--json")
+def test_the_steps_of_an_encoder_decoder_start_from_the_target(cli, pairs):
+    status, output, _ = cli("one step", "--model", pairs, "--target", "wit", "--json")
     assert status == 0
-    found = json.loads(output)
-    assert found["tokens"] == ["▶", "w", "i", "t"]
-    assert found["memory"][-1] == "■"
-    assert [answer["place"] for answer in found["answers"]] == [0, 1, 2, 3]
-    assert "cross-attention" in [g["title"].split(": ")[-1].split(",")[0] for g in found["groups"]]
-    status, page, _ = said("one step", "--model", pairs)
+    result = json.loads(output)
+    assert result["tokens"] == ["▶", "w", "i", "t"]
+    assert result["memory"][-1] == "■"
+    assert [answer["place"] for answer in result["answers"]] == [0, 1, 2, 3]
+    assert "cross-attention" in [g["title"].split(": ")[-1].split(",")[0] for g in result["groups"]]
+    status, page, _ = cli("one step", "--model", pairs)
     assert status == 0
     assert "likeliest tokens after" in page
-    refused(said("one", "--model", pairs, "--target", "t" * 20), "expected at most 19")
-    refused(said("one", "--model", pairs, "--second", "two"), "a second text")
+    refused(cli("one", "--model", pairs, "--target", "t" * 20), "expected at most 19")
+    refused(cli("one", "--model", pairs, "--second", "two"), "a second text")
 
 
-def test_pictures_of_the_walk(said, tmp_path):
+def test_pictures_of_the_walk(cli, tmp_path):
     out = tmp_path / "walk"
-    status, output, error = said("one step", "--pictures", out, "--format", "svg")
+    status, output, error = cli("one step", "--pictures", out, "--format", "svg")
     assert (status, error) == (0, "")
     names = sorted(path.name for path in out.iterdir())
     assert (names[0], names[-1]) == ("01-vectors.svg", "04-context.svg")
     assert all(f"{out / name}\n" in output for name in names)
-    refused(said("one step", "--pictures", out, "--format", "svg"), "--overwrite")
+    refused(cli("one step", "--pictures", out, "--format", "svg"), "--overwrite")
 
 
 def of_page(path):
-    """What a page has, and the data of each of its walks."""
+    """Return a page's description and the data of each of its walks."""
     [text] = re.findall(r'id="walks">([^<]+)<', path.read_text("utf-8"))
     data = zlib.decompress(base64.b64decode(text))
     about, _ = unpacked(data)
     start = 4 + struct.unpack_from("<I", data)[0]
     walks = []
-    for one in about["walks"]:
-        walks.append(unpacked(data[start : start + one["bytes"]]))
-        start += one["bytes"]
+    for walk in about["walks"]:
+        walks.append(unpacked(data[start : start + walk["bytes"]]))
+        start += walk["bytes"]
     return about, walks
 
 
-def test_a_page_that_computes_any_sentence(said, tmp_path):
+def test_a_page_that_computes_any_sentence(cli, tmp_path):
     path = tmp_path / "walk.html"
-    status, output, error = said("--html", path)
+    status, output, error = cli("--html", path)
     assert (status, error) == (0, "")
     assert output == f"{path}, 0.1 MB: opens in any browser, with no network\n"
     about, walks = of_page(path)
-    assert [one["label"] for one in about["walks"]] == [
+    assert [walk["label"] for walk in about["walks"]] == [
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
     assert (about["text"], about["start"]) == (SENTENCE, 0)
-    refused(said("--html", path), "--overwrite")
+    refused(cli("--html", path), "--overwrite")
     options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2, "--seed", 3]
-    assert said("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
+    assert cli("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
     about, walks = of_page(path)
     assert (about["text"], about["memory"], about["start"]) == ("a cup of tea", "du thé", 5)
     assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
     assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
     for place in (tmp_path, tmp_path / "no/a.html"):
-        refused(said("tea", "--model", "none/here", "--html", place), str(place.parent))
+        refused(cli("tea", "--model", "none/here", "--html", place), str(place.parent))
 
 
-def test_a_page_of_a_model(said, model, tmp_path):
+def test_a_page_of_a_model(cli, model, tmp_path):
     path, where = tmp_path / "walk.html", ["--model", model, "--layer", 1]
-    assert said("with one step", *where, "--html", path)[0] == 0
+    assert cli("with one step", *where, "--html", path)[0] == 0
     _, [(head, _)] = of_page(path)
-    expected = json.loads(said("with one step", *where, "--json")[1])
+    expected = json.loads(cli("with one step", *where, "--json")[1])
     assert head["tokens"] == expected["tokens"]
     assert {step["name"] for step in expected["steps"]} <= {s["name"] for s in head["stages"]}

@@ -1,4 +1,4 @@
-"""`heedful export`, and the commands on directories in Hugging Face format."""
+"""`heedful export`, and other commands on directories in Hugging Face format."""
 
 import json
 import shutil
@@ -54,9 +54,9 @@ def copied(hugging_face, tmp_path):
     return tmp_path / "copy"
 
 
-def test_transformers_continues_as_we_do(trained, said, tmp_path):
+def test_transformers_generates_the_same_text(trained, cli, tmp_path):
     out = tmp_path / "exported"
-    assert said("export", trained, "--to", out) == (0, f"{out}\n", "")
+    assert cli("export", trained, "--to", out) == (0, f"{out}\n", "")
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     prompt = "Bottle 7 of"
@@ -70,7 +70,7 @@ def test_transformers_continues_as_we_do(trained, said, tmp_path):
         pad_token_id=0,
     )
     for source in (trained, out):
-        status, output, _ = said(
+        status, output, _ = cli(
             "generate", source, prompt, "--greedy", "--tokens", 5, "--json", "--device", "cpu"
         )
         assert status == 0
@@ -78,21 +78,21 @@ def test_transformers_continues_as_we_do(trained, said, tmp_path):
         assert prompt + sample == tokenizer.decode(expected[0])
 
 
-def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):
+def test_models_and_tokenizers_that_cannot_be_exported(cli, tmp_path, data, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
     compact = train(tmp_path, TEXT, *GPT2, "--tokenizer", "cl100k_base")
-    refused(said("export", compact, "--to", compact), "already holds a model")
-    refused(said("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
+    refused(cli("export", compact, "--to", compact), "already holds a model")
+    refused(cli("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
     assert not (tmp_path / "out").exists()
-    assert said("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0
+    assert cli("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "config.json",
         "model.safetensors",
     }
 
 
-def test_generation_ends_where_the_document_does(hugging_face, copied, said):
-    """With the end of the text as the likeliest token everywhere, nothing is added."""
+def test_generation_stops_at_the_end_of_the_document(hugging_face, copied, cli):
+    """If the end of the text is always the most probable token, nothing is generated."""
     _, model, tokenizer = hugging_face
     ending = transformers.GPT2LMHeadModel(model.config).eval()
     ending.load_state_dict(model.state_dict())
@@ -101,40 +101,40 @@ def test_generation_ends_where_the_document_does(hugging_face, copied, said):
         ending.transformer.ln_f.bias.copy_(ending.transformer.wte.weight[tokenizer.eos_token_id])
         ending.transformer.ln_f.bias.mul_(9)
     ending.save_pretrained(copied)
-    status, output, _ = said("generate", copied, "Bottle", "--greedy", "--json", "--device", "cpu")
+    status, output, _ = cli("generate", copied, "Bottle", "--greedy", "--json", "--device", "cpu")
     assert status == 0
     assert json.loads(output)["samples"] == [""]
 
 
-def test_plot_leaves_a_hugging_face_directory_as_it_is(copied, said, tmp_path, monkeypatch):
+def test_plot_leaves_a_hugging_face_directory_as_it_is(copied, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = sorted(copied.rglob("*"))
     every = [word for kind in ("heads", "positions") for word in ("--only", kind)]
-    status, output, error = said("plot", copied, "Bottle 12 of 144", *every, "--device", "cpu")
+    status, output, error = cli("plot", copied, "Bottle 12 of 144", *every, "--device", "cpu")
     assert (status, error) == (0, "")
     assert output.split() == ["pictures/heads.png", "pictures/positions.png"]
     for picture in output.split():
         with Image.open(picture) as image:
             assert min(image.size) > 100
     assert sorted(copied.rglob("*")) == before
-    refused(said("plot", copied, "--only", "loss"), "no metrics", "heedful train")
+    refused(cli("plot", copied, "--only", "loss"), "no metrics", "heedful train")
 
 
-def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):
+def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, cli):
     BPETokenizer.train([TEXT * 2], 340).save(copied)
     for command in (["generate", copied, "x"], ["export", copied, "--to", tmp_path / "out"]):
-        refused(said(*command), "340 tokens", "at most 301", "tokenizer of another model")
+        refused(cli(*command), "340 tokens", "at most 301", "tokenizer of another model")
 
 
-def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
-    refused(said("generate", tmp_path, "x"), "no file", "config.json")
-    refused(said("plot", copied, "Bottle " * 80), "tokens", "context of 64")
+def test_wrong_models_are_one_clear_line(copied, hugging_face, cli, tmp_path):
+    refused(cli("generate", tmp_path, "x"), "no file", "config.json")
+    refused(cli("plot", copied, "Bottle " * 80), "tokens", "context of 64")
     torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()
-    refused(said("generate", copied, "x"), "--allow-pickle")
+    refused(cli("generate", copied, "x"), "--allow-pickle")
     options = ("--allow-pickle", "--tokens", 2, "--device", "cpu")
-    assert said("generate", copied, "Bottle", *options)[0] == 0
+    assert cli("generate", copied, "Bottle", *options)[0] == 0
     config = json.loads((copied / "config.json").read_text())
     config |= {"model_type": "bloom", "architectures": ["BloomForCausalLM"]}
     (copied / "config.json").write_text(json.dumps(config))
-    refused(said("generate", copied, "x"), "BloomForCausalLM", "`heedful heads`")
+    refused(cli("generate", copied, "x"), "BloomForCausalLM", "`heedful heads`")

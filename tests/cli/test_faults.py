@@ -1,4 +1,4 @@
-"""What a person does to a run by accident: it is saved, and said, in one line."""
+"""Accidents during training: the run is saved, and the error is one line."""
 
 import os
 import signal
@@ -25,14 +25,14 @@ def text(tmp_path):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A short run, not to be changed."""
+    """A short training run. Do not change it."""
     return train(tmp_path_factory.mktemp("kept"), TEXT, *SMALL, "--steps", "2")
 
 
-def test_a_refused_second_resume_changes_nothing_of_the_first(kept, said):
+def test_a_second_process_cannot_resume_a_run(kept, cli):
     files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
     with owning(kept):
-        second = said("train", "--out", kept, "--resume", "--learning-rate", "0.5")
+        second = cli("train", "--out", kept, "--resume", "--learning-rate", "0.5")
     refused(second, "being written by another process")
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == files
 
@@ -48,15 +48,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("option", REFUSED)
-def test_what_a_resumed_run_cannot_do_is_refused_and_not_kept(option, kept, said):
+def test_a_refused_setting_is_not_stored_on_resume(option, kept, cli):
     recipe = kept / "state/recipe.json"
     before = recipe.read_bytes()
-    refused(said("train", "--out", kept, "--resume", *option.split()), REFUSED[option])
+    refused(cli("train", "--out", kept, "--resume", *option.split()), REFUSED[option])
     assert recipe.read_bytes() == before
 
 
 class Ended:
-    """An output that has ended after some lines."""
+    """An output that raises an error after some lines."""
 
     def __init__(self, lines, error):
         self.left, self.error = lines, error
@@ -75,13 +75,11 @@ PIPE, FULL = BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on d
 
 
 @pytest.mark.parametrize(("lines", "error"), [(0, FULL), (14, PIPE), (14, FULL)])
-def test_an_output_that_has_ended_saves_and_says_so(
-    lines, error, text, said, tmp_path, monkeypatch
-):
+def test_a_lost_output_saves_the_run(lines, error, text, cli, tmp_path, monkeypatch):
     out = tmp_path / "run"
     screen = terminal._Console(file=Ended(lines, error), width=200)
     monkeypatch.setattr(terminal, "console", lambda: screen)
-    result = said("train", text, "--out", out, *SMALL, "--steps", "90")
+    result = cli("train", text, "--out", out, *SMALL, "--steps", "90")
     refused(result, "standard output cannot be written", f"train --out {out} --resume")
     if not lines:
         return
@@ -89,11 +87,11 @@ def test_an_output_that_has_ended_saves_and_says_so(
     assert 0 < step < 90
     assert f"saved at step {step}:" in result[2]
     monkeypatch.undo()
-    assert said("train", "--out", out, "--resume", "--steps", step + 1)[0] == 0
+    assert cli("train", "--out", out, "--resume", "--steps", step + 1)[0] == 0
 
 
 def signalled(monkeypatch, number, times, at):
-    """A signal that arrives during a step; of a terminal that closes a shell tells once more."""
+    """Send a signal during a step; twice, as a shell repeats it when its terminal closes."""
     step = Training._step
 
     def stepped(self, metrics):
@@ -106,22 +104,22 @@ def signalled(monkeypatch, number, times, at):
 
 
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGHUP, 2), (signal.SIGINT, 1)])
-def test_a_signal_saves_and_the_run_goes_on(number, times, text, said, tmp_path, monkeypatch):
+def test_a_signal_saves_a_run_that_can_resume(number, times, text, cli, tmp_path, monkeypatch):
     out = tmp_path / "run"
     signalled(monkeypatch, number, times, at=7)
-    status, output, _ = said("train", text, "--out", out, *SMALL, "--steps", "20")
+    status, output, _ = cli("train", text, "--out", out, *SMALL, "--steps", "20")
     assert status == 130
     assert "Stopped and saved at step 8" in output
     assert f" train --out {out} --resume" in output
-    assert said("train", "--out", out, "--resume", "--steps", "10")[0] == 0
+    assert cli("train", "--out", out, "--resume", "--steps", "10")[0] == 0
     steps = [line["step"] for line in read_metrics(out / "metrics.jsonl") if "loss" in line]
     assert steps == list(range(1, 11))
 
 
-def test_a_run_that_is_to_outlive_its_terminal_does(text, said, tmp_path, monkeypatch):
+def test_nohup_ignores_a_closed_terminal(text, cli, tmp_path, monkeypatch):
     signalled(monkeypatch, signal.SIGHUP, 2, at=7)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        assert said("train", text, "--out", tmp_path / "r", *SMALL, "--steps", "9")[0] == 0
+        assert cli("train", text, "--out", tmp_path / "r", *SMALL, "--steps", "9")[0] == 0
     finally:
         signal.signal(signal.SIGHUP, before)

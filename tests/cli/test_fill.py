@@ -1,4 +1,4 @@
-"""`heedful fill`, and `plot` and `export` on a BERT, on directories that transformers saved."""
+"""`heedful fill`, `record`, `heads`, `plot`, `embed` and `export` on BERTs of transformers."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ TEXT = "The capital of France is Paris, of Spain Madrid. Transformers, robots in
 
 
 def of_words(folder):
-    """BERT's own tokenizer."""
+    """A WordPiece tokenizer, as BERT has."""
     trained = WordPieceTokenizer.train([TEXT], 120)
     words = [trained.token_bytes(id).decode() for id in range(trained.size)]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
@@ -27,7 +27,7 @@ def of_words(folder):
 
 
 def of_bytes(folder, segments=False):
-    """Byte pairs in RoBERTa's frame, of one segment; or in one of BERT's kind, of two."""
+    """Byte pairs with RoBERTa's special tokens and one segment id; or, as in BERT, with two."""
     library = tokenizers.ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     library.train_from_iterator([TEXT], 320, special_tokens=special, show_progress=False)
@@ -55,7 +55,7 @@ KINDS = {"words": of_words, "bytes": of_bytes, "segments": lambda path: of_bytes
 
 @pytest.fixture(scope="module", params=KINDS)
 def checkpoint(request, tmp_path_factory):
-    """A BERT and its tokenizer, as transformers saves them, and the two themselves."""
+    """The directory of a BERT with its tokenizer, the model and the tokenizer."""
     folder = tmp_path_factory.mktemp("checkpoints")
     tokenizer = KINDS[request.param](folder)
     torch.manual_seed(3)
@@ -66,7 +66,7 @@ def checkpoint(request, tmp_path_factory):
     )  # fmt: skip
     model = transformers.BertForMaskedLM(config).eval()
     with torch.no_grad():
-        model.bert.embeddings.position_embeddings.weight.mul_(4)  # another word at each place
+        model.bert.embeddings.position_embeddings.weight.mul_(4)  # another guess at each position
     for part in (model, tokenizer):
         part.save_pretrained(folder / "bert")
     model.set_attn_implementation("eager")
@@ -77,7 +77,7 @@ words_alone = pytest.mark.parametrize("checkpoint", ["words"], indirect=True)
 
 
 def theirs(checkpoint, *texts):
-    """Ids, probabilities (N, V) and maps as transformers has them."""
+    """Return ids, probabilities (N, V) and maps as transformers computes them."""
     _, model, tokenizer = checkpoint
     inputs = tokenizer(*texts, return_tensors="pt")
     with torch.inference_mode():
@@ -85,29 +85,29 @@ def theirs(checkpoint, *texts):
     return inputs.input_ids[0], output.logits[0].softmax(-1), output.attentions
 
 
-def test_the_words_of_transformers(checkpoint, said):
+def test_the_words_of_transformers(checkpoint, cli):
     tokenizer = checkpoint[2]
     text = "The MASK of France is MASK.".replace("MASK", tokenizer.mask_token)
-    status, output, error = said("fill", checkpoint[0], text, "--json", "--count", 3)
+    status, output, error = cli("fill", checkpoint[0], text, "--json", "--count", 3)
     assert (status, error) == (0, "")
-    found = json.loads(output)
+    result = json.loads(output)
     ids, likely, _ = theirs(checkpoint, text)
-    assert (found["text"], found["second"], len(found["masks"])) == (text, None, 2)
-    for mask in found["masks"]:
+    assert (result["text"], result["second"], len(result["masks"])) == (text, None, 2)
+    for mask in result["masks"]:
         assert ids[mask["position"]] == tokenizer.mask_token_id
         top = likely[mask["position"]].topk(3)
         assert [word["id"] for word in mask["words"]] == top.indices.tolist()
-        found_of = [word["probability"] for word in mask["words"]]
-        assert found_of == pytest.approx(top.values.tolist(), rel=1e-4)
-    best = [tokenizer.decode(mask["words"][0]["id"]) for mask in found["masks"]]
-    [filled] = found["filled"]
+        probabilities = [word["probability"] for word in mask["words"]]
+        assert probabilities == pytest.approx(top.values.tolist(), rel=1e-4)
+    best = [tokenizer.decode(mask["words"][0]["id"]) for mask in result["masks"]]
+    [filled] = result["filled"]
     assert all(word.removeprefix("##").strip() in filled for word in best)
 
 
 @words_alone
-def test_a_pair_as_a_table(checkpoint, said):
+def test_a_pair_as_a_table(checkpoint, cli):
     first, second = "Transformers, robots", "in [MASK]."
-    status, output, _ = said("fill", checkpoint[0], first, "--second", second, "--count", 2)
+    status, output, _ = cli("fill", checkpoint[0], first, "--second", second, "--count", 2)
     assert status == 0
     ids, likely, _ = theirs(checkpoint, first, second)
     top = likely[(ids == checkpoint[2].mask_token_id).nonzero().item()].topk(2)
@@ -116,29 +116,29 @@ def test_a_pair_as_a_table(checkpoint, said):
     assert rows[0] == ["mask", "word", "probability"]
     for row, word, probability in zip(rows[1:], words, top.values.tolist(), strict=False):
         assert row == ["1", word, f"{100 * probability:.1f}", "%"]
-    filled = f"in {words[0]}.".replace(" ##", "")  # a piece that goes on within a word
+    filled = f"in {words[0]}.".replace(" ##", "")  # ## continues a word
     assert output.splitlines()[-2:] == [first, filled]
 
 
 @pytest.mark.parametrize(
     "texts", [("The capital of France is",), ("Transformers, robots", "in it")]
 )
-def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path, drawn):
-    """In a recording, a list of heads and a picture, which leaves no cell out."""
+def test_the_maps_of_transformers(texts, checkpoint, cli, tmp_path, drawn):
+    """A recording, a list of heads and a picture have the maps; no cell is masked."""
     directory, _, tokenizer = checkpoint
     ids, _, maps = theirs(checkpoint, *texts)
     reads = [directory, texts[0], *(["--second", texts[1]] if len(texts) > 1 else [])]
-    status, _, error = said("record", *reads, "--out", tmp_path / "r")
+    status, _, error = cli("record", *reads, "--out", tmp_path / "r")
     assert (status, error) == (0, "")
     recording = heedful.load(tmp_path / "r")
     for call, weights in zip(recording, maps, strict=True):
         torch.testing.assert_close(call.weights(), weights[0], atol=4e-5, rtol=0)
     assert len(recording[0].tokens) == len(ids)
-    rows = json.loads(said("heads", *reads, "--json")[1])
+    rows = json.loads(cli("heads", *reads, "--json")[1])
     entropy = torch.special.entr(torch.cat(maps)).sum(-1).mean(-1).flatten().tolist()
     assert [row["entropy"] for row in rows] == pytest.approx(entropy, abs=1e-5)
     path = tmp_path / "pair.png"
-    assert said("plot", *reads, "--layers", 0, "--out", path)[:2] == (0, f"{path}\n")
+    assert cli("plot", *reads, "--layers", 0, "--out", path)[:2] == (0, f"{path}\n")
     [([block], _)] = drawn
     separators = [n for n, id in enumerate(ids) if id == tokenizer.sep_token_id]
     if len(texts) > 1 and "token_type_ids" in tokenizer.model_input_names:
@@ -149,17 +149,17 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path, drawn):
     np.testing.assert_allclose(np.stack(line.maps), maps[0][0], atol=4e-5)
 
 
-def test_its_tokens_have_vectors_and_it_comes_back_through_transformers(checkpoint, said, tmp_path):
+def test_embed_and_export_of_a_bert_of_transformers(checkpoint, cli, tmp_path):
     directory, model, tokenizer = checkpoint
     first, second = tokenizer.convert_ids_to_tokens([20, 30])
     between = ["--between", *(name.replace("Ġ", "·") for name in (first, second))]
-    status, output, _ = said("embed", directory, *between, "--json")
+    status, output, _ = cli("embed", directory, *between, "--json")
     assert status == 0
     rows = model.get_input_embeddings().weight[[20, 30]]
     expected = torch.cosine_similarity(*rows, dim=0).item()
     assert json.loads(output)["between"]["similarity"] == pytest.approx(expected, abs=1e-5)
     out = tmp_path / "exported"
-    assert said("export", directory, "--to", out)[0] == 0
+    assert cli("export", directory, "--to", out)[0] == 0
     again = transformers.AutoModelForMaskedLM.from_pretrained(out).eval()
     texts = (f"The {tokenizer.mask_token} of Paris, naïvely 火",)
     if tokenizer.mask_token == "[MASK]":
@@ -167,8 +167,8 @@ def test_its_tokens_have_vectors_and_it_comes_back_through_transformers(checkpoi
     _, likely, _ = theirs(checkpoint, *texts)
     inputs = transformers.AutoTokenizer.from_pretrained(out)(*texts, return_tensors="pt")
     with torch.inference_mode():
-        found = again(**inputs).logits[0].softmax(-1)
-    torch.testing.assert_close(found, likely, rtol=1e-4, atol=1e-6)
+        probabilities = again(**inputs).logits[0].softmax(-1)
+    torch.testing.assert_close(probabilities, likely, rtol=1e-4, atol=1e-6)
 
 
 @pytest.fixture
@@ -178,42 +178,42 @@ def copied(checkpoint, tmp_path):
 
 
 @words_alone
-def test_wrong_input_is_one_clear_line(checkpoint, copied, said):
+def test_wrong_input_is_one_clear_line(checkpoint, copied, cli):
     bert = checkpoint[0]
-    refused(said("fill", bert, "The capital."), "no [MASK] in the text")
-    refused(said("fill", bert, "Paris " * 40 + "[MASK]"), "43 tokens", "context of 32")
+    refused(cli("fill", bert, "The capital."), "no [MASK] in the text")
+    refused(cli("fill", bert, "Paris " * 40 + "[MASK]"), "43 tokens", "context of 32")
     out = copied / "pictures"
     both = ["--only", "heads", "--only", "scores"]
-    refused(said("plot", bert, "Paris", *both, "--out", out), "scores")
+    refused(cli("plot", bert, "Paris", *both, "--out", out), "scores")
     assert not out.exists()
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (copied / name).unlink(missing_ok=True)
-    refused(said("fill", copied, "[MASK]"), "tokenizer.json")
+    refused(cli("fill", copied, "[MASK]"), "tokenizer.json")
 
 
-def test_a_bert_of_ones_own_text_needs_no_network(said, tmp_path):
-    """Trained, continued, filled, and opened by transformers with the same guesses."""
+def test_a_bert_is_trained_resumed_used_and_exported_offline(cli, tmp_path):
+    """A BERT is trained, resumed and used, and transformers computes the same guesses."""
     (tmp_path / "text.txt").write_text(TEXT * 3)
     out = tmp_path / "run"
     small = ["--vocabulary", "256", "--context-length", "16", "--width", "16", "--layers", "1",
              "--heads", "2", "--batch", "4", "--device", "cpu"]  # fmt: skip
     options = ["--preset", "bert", "--attention-dropout", "0.2", *small]
-    status, output, _ = said("train", tmp_path / "text.txt", "--out", out, "--steps", "3", *options)
+    status, output, _ = cli("train", tmp_path / "text.txt", "--out", out, "--steps", "3", *options)
     assert status == 0
     assert f'fill {out} "' in output
     assert "wordpiece" in output
     model = load_model(out)
     assert isinstance(model, Bert)
     assert (model.config.attention_dropout, model.config.pooler) == (0.2, False)
-    assert said("train", "--out", out, "--resume", "--steps", "5")[0] == 0
+    assert cli("train", "--out", out, "--resume", "--steps", "5")[0] == 0
     text = "The [MASK] of France"
-    _, output, _ = said("fill", out, text, "--json", "--count", "3")
+    _, output, _ = cli("fill", out, text, "--json", "--count", "3")
     [mask] = json.loads(output)["masks"]
-    assert said("export", out, "--to", tmp_path / "out")[0] == 0
+    assert cli("export", out, "--to", tmp_path / "out")[0] == 0
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
     inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text, return_tensors="pt")
     with torch.inference_mode():
         likely = theirs(**inputs).logits[0, mask["position"]].softmax(-1).topk(3)
     assert [word["id"] for word in mask["words"]] == likely.indices.tolist()
-    found = [word["probability"] for word in mask["words"]]
-    assert found == pytest.approx(likely.values.tolist(), abs=1e-5)
+    probabilities = [word["probability"] for word in mask["words"]]
+    assert probabilities == pytest.approx(likely.values.tolist(), abs=1e-5)

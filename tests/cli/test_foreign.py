@@ -1,4 +1,4 @@
-"""`heedful record` and `heedful heads` on architectures that are not ours."""
+"""`heedful record` and `heedful heads` on architectures that heedful does not build."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ SMALL = {"vocab_size": 400, "hidden_size": 24, "num_hidden_layers": 2, "num_atte
 
 
 def pieces_of_sentences():
-    """Unigrams with ▁ for a space, and an end."""
+    """A tokenizer of unigrams, with ▁ for a space and </s> at the end."""
     library = tokenizers.Tokenizer(tokenizers.models.Unigram())
     library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     library.decoder = tokenizers.decoders.Metaspace()
@@ -39,7 +39,7 @@ def fast(library):
 
 
 def saved(model, tokenizer, directory):
-    """A checkpoint with every parameter drawn anew, so that no head is even."""
+    """Save a checkpoint with large random weights, so that no head attends uniformly."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
@@ -69,7 +69,7 @@ def t5(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mpnet(tmp_path_factory):
-    """A model whose layers tell no door what their axes are."""
+    """A model whose axes no door is told, so that their layout is the usual one."""
     config = transformers.MPNetConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)
     return saved(
         transformers.MPNetModel(config), fast(of_bytes()), tmp_path_factory.mktemp("mpnet")
@@ -83,16 +83,16 @@ def eager(directory, family, **inputs):
 
 
 def followed(map_, ids):
-    """Of each head, weight on what came after earlier occurrences of the query's token."""
+    """Return the induction score of each head by definition."""
     places = [[m for m in range(1, n) if ids[m - 1] == ids[n]] for n in range(len(ids))]
     rows = [map_[:, n, keys].sum(-1) for n, keys in enumerate(places) if keys]
     return torch.stack(rows).mean(0).tolist() if rows else [None] * len(map_)
 
 
-def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said, tmp_path):
-    status, output, _ = said("record", t5, TEXT, "--out", tmp_path / "r")
+def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, cli, tmp_path):
+    status, output, _ = cli("record", t5, TEXT, "--out", tmp_path / "r")
     assert status == 0
-    told = " ".join(output.split())
+    line = " ".join(output.split())
     calls = list(heedful.load(tmp_path / "r"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(t5)
     ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
@@ -100,24 +100,24 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     model = family.from_pretrained(t5)
     target = model.generate(ids, do_sample=False, max_new_tokens=64)
     target = target[:, :-1] if target[0, -1] == 1 else target
-    assert "6 calls (2 self, 2 causal, 2 cross)" in told
-    assert f"tokens {ids.shape[1]} read, {target.shape[1]} written" in told
+    assert "6 calls (2 self, 2 causal, 2 cross)" in line
+    assert f"tokens {ids.shape[1]} read, {target.shape[1]} written" in line
     output = eager(t5, family, input_ids=ids, decoder_input_ids=target)
     parts = (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
     for name, maps in zip(("self", "causal", "cross"), parts, strict=True):
-        found = [call for call in calls if call.kind == name]
-        for call, weights in zip(found, maps, strict=True):
+        selected = [call for call in calls if call.kind == name]
+        for call, weights in zip(selected, maps, strict=True):
             torch.testing.assert_close(call.weights(), weights[0], atol=1e-5, rtol=0)
-    status, output, error = said("heads", tmp_path / "r")
+    status, output, error = cli("heads", tmp_path / "r")
     assert (status, error) == (0, "")
     header, *lines = output.split("\n\n")[0].splitlines()
     assert header.split()[:3] == ["head", "map", "kind"]
     assert [line.split()[1] for line in lines] == [c.kind for c in calls for _ in range(3)]
-    rows = json.loads(said("heads", tmp_path / "r", "--json")[1])
+    rows = json.loads(cli("heads", tmp_path / "r", "--json")[1])
     for name, maps, tokens in zip(("self", "causal"), parts[:2], (ids, target), strict=True):
         wanted = [score for map_ in maps for score in followed(map_[0], tokens[0])]
         assert [row["induction"] for row in rows if row["attention"] == name] == [
-            one and pytest.approx(one, abs=1e-5) for one in wanted
+            score and pytest.approx(score, abs=1e-5) for score in wanted
         ]
     crossing = [row for row in rows if row["attention"] == "cross"]
     assert len(crossing) == 6
@@ -125,12 +125,12 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
         assert row["previous"] is row["self"] is row["induction"] is None
 
 
-def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
+def test_verify_turns_usual_layouts_into_verified(mpnet, cli, tmp_path):
     path = tmp_path / "r"
-    about = json.loads(said("record", mpnet, "the cat", "--out", path, "--json")[1])
+    about = json.loads(cli("record", mpnet, "the cat", "--out", path, "--json")[1])
     assert [call["layout"] for call in about["calls"]] == ["usual"] * 2
     before = [call.weights() for call in heedful.load(path)]
-    status, output, error = said("record", mpnet, "the cat", "--out", path, "--verify")
+    status, output, error = cli("record", mpnet, "the cat", "--out", path, "--verify")
     assert (status, error) == (0, "layout of 2 calls: verified\n")
     assert ["layout", "verified"] in [line.split() for line in output.splitlines()]
     for call, weights in zip(heedful.load(path), before, strict=True):
@@ -138,17 +138,17 @@ def test_record_verifies_layouts_that_are_usual(mpnet, said, tmp_path):
         torch.testing.assert_close(call.weights(), weights, atol=0, rtol=0)
 
 
-def test_other_commands_verify_too(mpnet, said, tmp_path):
+def test_other_commands_verify_too(mpnet, cli, tmp_path):
     for command, *rest in (["heads"], ["look", "--html", tmp_path / "p.html"],
                            ["plot", "--layers", "0", "--out", tmp_path / "p.svg"]):  # fmt: skip
-        status, output, error = said(command, mpnet, "the cat", "--verify", *rest)
+        status, output, error = cli(command, mpnet, "the cat", "--verify", *rest)
         assert (status, "verified" in error) == (0, True)
         if command == "heads":
             assert "proof: proved; layout: verified" in output
     assert "proof: proved; layout: verified" in (tmp_path / "p.svg").read_text("utf-8")
 
 
-def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
+def test_errors_are_one_line(olmo, cli, tmp_path, monkeypatch):
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for path in olmo.iterdir():
@@ -164,8 +164,8 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
         (damaged, TEXT, "has no weights for model.layers.1.self_attn.q_proj.weight"),
         (bare, TEXT, "transformers cannot open"),
     ]:
-        refused(said("heads", directory, text), words)
+        refused(cli("heads", directory, text), words)
     for command in (["generate"], ["explain", "--model"], ["fill"], ["translate"]):
-        refused(said(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
+        refused(cli(*command, olmo, TEXT), "OlmoForCausalLM", "`heedful heads`")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    refused(said("heads", olmo, TEXT), "pip install 'transformers")
+    refused(cli("heads", olmo, TEXT), "pip install 'transformers")

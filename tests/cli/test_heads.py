@@ -1,4 +1,4 @@
-"""`heedful record` and `heedful heads`, as a person types them."""
+"""`heedful record` and `heedful heads`."""
 
 import json
 import shutil
@@ -15,9 +15,9 @@ from heedful.recording import from_attentions
 TEXT = "day and night, day and night"
 
 
-def test_a_recording_is_written_and_its_heads_are_listed(night, said, tmp_path):
+def test_a_recording_is_written_and_its_heads_are_listed(night, cli, tmp_path):
     out = tmp_path / "r.safetensors"
-    status, output, _ = said("record", night, TEXT, "--out", out, "--values")
+    status, output, _ = cli("record", night, TEXT, "--out", out, "--values")
     assert status == 0
     assert "2 layers, 3 heads each" in output
     assert f"heads {out}" in output
@@ -25,7 +25,7 @@ def test_a_recording_is_written_and_its_heads_are_listed(night, said, tmp_path):
     assert recording[0].tokens == recording.tokens[0]
     assert "".join(recording[0].tokens).replace("·", " ") == TEXT
     assert recording[1].value is not None
-    rows = json.loads(said("heads", out, "--json")[1])
+    rows = json.loads(cli("heads", out, "--json")[1])
     assert [(row["layer"], row["head"]) for row in rows] == [
         (i, h) for i in (0, 1) for h in (0, 1, 2)
     ]
@@ -35,20 +35,20 @@ def test_a_recording_is_written_and_its_heads_are_listed(night, said, tmp_path):
     assert [row["induction"] for row in rows[:3]] == pytest.approx(induction.tolist(), abs=1e-5)
 
 
-def test_heads_of_a_model_sorted(night, said):
-    status, output, _ = said("heads", night, TEXT, "--sort", "previous", "--count", "4", "--json")
+def test_heads_of_a_model_sorted(night, cli):
+    status, output, _ = cli("heads", night, TEXT, "--sort", "previous", "--count", "4", "--json")
     assert status == 0
     scores = [row["previous"] for row in json.loads(output)]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 4
-    status, output, _ = said("heads", night, TEXT)
+    status, output, _ = cli("heads", night, TEXT)
     assert status == 0
     assert [line.split()[0] for line in output.splitlines()[7:9]] == ["chance", "queries"]
     assert output.splitlines()[9:] == ["", "proof: proved; layout: told"]
     assert {"prev", "sink", "induct", "entropy"} <= set(output.split("\n")[0].split())
 
 
-def test_what_is_wrong_is_one_line(night, said, tmp_path):
+def test_errors_are_one_line(night, cli, tmp_path):
     for arguments, words in [
         (["record", night, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
         (["heads", night / "config.json"], "is no recording"),
@@ -57,55 +57,55 @@ def test_what_is_wrong_is_one_line(night, said, tmp_path):
         (["record", night, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
         (["record", night, TEXT, "--out", tmp_path / "x", "--heads", "1,1"], "each once"),
     ]:
-        refused(said(*arguments), words)
-    misused(said("heads", night), "--file")
-    misused(said("record", night, TEXT, "--out", tmp_path / "x", "--heads", "one"), "--heads")
-    refused(said("record", night, TEXT, "--out", tmp_path / "x", "--budget", "nan"), "budget=nan")
+        refused(cli(*arguments), words)
+    misused(cli("heads", night), "--file")
+    misused(cli("record", night, TEXT, "--out", tmp_path / "x", "--heads", "one"), "--heads")
+    refused(cli("record", night, TEXT, "--out", tmp_path / "x", "--budget", "nan"), "budget=nan")
     empty = from_attentions([]).save(tmp_path / "empty.safetensors")
-    refused(said("heads", empty), "nothing was recorded in")
+    refused(cli("heads", empty), "nothing was recorded in")
     none = from_attentions([torch.zeros(0, 2, 3, 3)]).save(tmp_path / "none.safetensors")
-    refused(said("heads", none), "no sequence in layer 0")
+    refused(cli("heads", none), "no sequence in layer 0")
 
 
 @pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty", "no/x",
                                    "tokenizer.json/x"])  # fmt: skip
-def test_nothing_but_a_recording_is_replaced(there, night, said, tmp_path, monkeypatch):
-    """And that is told before the model is opened."""
+def test_nothing_but_a_recording_is_replaced(there, night, cli, tmp_path, monkeypatch):
+    """The error is raised before the model is opened."""
     monkeypatch.setattr("heedful.loaded.open_model", lambda *_, **__: pytest.fail("opened"))
     run = shutil.copytree(night, tmp_path / "run")
     (run / "empty").touch()
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    refused(said("record", run, TEXT, "--out", run / there), str(run / there))
+    refused(cli("record", run, TEXT, "--out", run / there), str(run / there))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("end", [None, -20])
-def test_a_recording_is_replaced_also_a_cut_one(end, night, said, tmp_path):
+def test_a_recording_is_replaced_even_if_truncated(end, night, cli, tmp_path):
     path = from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(tmp_path / "r")
     path.write_bytes(path.read_bytes()[:end])
-    status, _, error = said("record", night, TEXT, "--out", path)
+    status, _, error = cli("record", night, TEXT, "--out", path)
     assert (status, error) == (0, "")
     assert len(heedful.load(path)) == 2
 
 
-def test_some_layers_and_heads_keep_the_numbers_of_the_model(night, said, tmp_path):
-    out, whole = tmp_path / "some.safetensors", tmp_path / "all.safetensors"
-    assert said("record", night, TEXT, "--out", whole)[0] == 0
-    chosen = ["--layers", "1", "--heads", "2,0-0", "--budget", "0"]
-    status, output, _ = said("record", night, TEXT, "--out", out, *chosen)
+def test_some_layers_and_heads_keep_the_numbers_of_the_model(night, cli, tmp_path):
+    out, complete = tmp_path / "some.safetensors", tmp_path / "all.safetensors"
+    assert cli("record", night, TEXT, "--out", complete)[0] == 0
+    selection = ["--layers", "1", "--heads", "2,0-0", "--budget", "0"]
+    status, output, _ = cli("record", night, TEXT, "--out", out, *selection)
     assert status == 0
     assert "1 layer, 2 heads each (2, 0)" in output
-    rows = json.loads(said("heads", out, "--json")[1])
+    rows = json.loads(cli("heads", out, "--json")[1])
     assert [(row["layer"], row["head"]) for row in rows] == [(1, 2), (1, 0)]
-    expected = {row["head"]: row for row in json.loads(said("heads", whole, "--json")[1])[3:]}
+    expected = {row["head"]: row for row in json.loads(cli("heads", complete, "--json")[1])[3:]}
     for row in rows:
         for name in ("entropy", "previous"):
             assert row[name] == pytest.approx(expected[row["head"]][name], abs=1e-5)
-    lines = said("heads", out)[1].split("\n")
+    lines = cli("heads", out)[1].split("\n")
     assert [line.split()[0] for line in lines[1:3]] == ["1.2", "1.0"]
 
 
-def test_what_cannot_be_compared_is_said(night, said, tmp_path):
+def test_calls_that_cannot_be_compared_are_counted(night, cli, tmp_path):
     recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)] * 3)
     assert certified(recording) == "nothing: not compared: only the weights are known"
     with heedful.record(HALF) as half:
@@ -115,7 +115,7 @@ def test_what_cannot_be_compared_is_said(night, said, tmp_path):
 
 
 class Half(torch.nn.Module):
-    """Two calls of attention, one of which drops weights."""
+    """Two calls of attention, the first with dropout."""
 
     def forward(self, x):
         first = heedful.attention(x, x, x, dropout=0.5)
@@ -125,51 +125,51 @@ class Half(torch.nn.Module):
 HALF = Half()
 
 
-def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_path):
+def test_two_calls_of_one_layer_have_their_own_rows(cli, tmp_path):
     path = tmp_path / "twice.safetensors"
     with heedful.record(HALF) as recording:
         HALF(torch.randn(1, 2, 5, 4))
     recording.save(path)
     assert heads_in_words(recording) == "2 calls (self) of 1 layer, 2 heads each"
     assert recording[0].layer is None
-    header, *lines = said("heads", path, "--sort", "entropy", "--count", "1")[1].splitlines()
+    header, *lines = cli("heads", path, "--sort", "entropy", "--count", "1")[1].splitlines()
     assert header.split()[:4] == ["head", "call", "proof", "kind"]
-    rows = json.loads(said("heads", path, "--json")[1])
+    rows = json.loads(cli("heads", path, "--json")[1])
     assert [row["call"] for row in rows] == [0, 0, 1, 1]
     highest = max(rows, key=lambda row: row["entropy"])
     assert lines[0].split()[:2] == [f"–.{highest['head']}", str(highest["call"])]
 
 
-def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_path):
+def test_a_batch_shows_all_sequences_or_the_requested_sequence(cli, tmp_path):
     map_ = torch.rand(3, 2, 9, 9).softmax(-1)
     path = from_attentions([map_]).save(tmp_path / "r.safetensors")
-    rows = json.loads(said("heads", path, "--json")[1])
+    rows = json.loads(cli("heads", path, "--json")[1])
     assert [(row["sequence"], row["head"]) for row in rows] == [
         (b, h) for b in range(3) for h in (0, 1)
     ]
     sinks = map_[:, :, 1:, 0].mean(-1).flatten()
     assert [row["sink"] for row in rows] == pytest.approx(sinks.tolist(), abs=1e-5)
-    header, *lines = said("heads", path)[1].splitlines()
+    header, *lines = cli("heads", path)[1].splitlines()
     assert header.split()[:2] == ["head", "seq"]
     assert [line.split()[1] for line in lines[:6]] == ["0", "0", "1", "1", "2", "2"]
-    assert json.loads(said("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
-    refused(said("heads", path, "--sequence", "3"), "sequence 3")
+    assert json.loads(cli("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
+    refused(cli("heads", path, "--sequence", "3"), "sequence 3")
 
 
-def test_the_evidence_of_each_kind(said, tmp_path):
+def test_the_evidence_of_each_kind(cli, tmp_path):
     looks_back = torch.eye(12).roll(-1, 1)
     looks_back[0] = torch.eye(12)[0]
     looks_back[1:] = torch.eye(12)[:-1]
     maps = torch.stack([looks_back, torch.ones(12, 12).tril() / torch.arange(1, 13)[:, None]])
     path = from_attentions([maps[None]]).save(tmp_path / "r.safetensors")
-    header, first, second = said("heads", path, "--evidence")[1].splitlines()[:3]
+    header, first, second = cli("heads", path, "--evidence")[1].splitlines()[:3]
     assert header.split() == ["head", "kind", "score", "chance", "queries", "why"]
     chance = sum(1 / n for n in range(2, 13)) / 11
     assert first.split() == ["0.0", "previous", "1.00", f"{chance:.2f}", "11"]
     assert second.split() == ["0.1", "broad", "1.00", "–", "11"]
-    header, *lines = said("heads", path, "--evidence", "--sort", "self")[1].splitlines()[:3]
-    assert "self" in header.split()  # by which they are in this order
+    header, *lines = cli("heads", path, "--evidence", "--sort", "self")[1].splitlines()[:3]
+    assert "self" in header.split()  # the score that the rows are sorted by
     assert [line.split()[0] for line in lines] == ["0.1", "0.0"]
-    row = json.loads(said("heads", path, "--json")[1])[0]
+    row = json.loads(cli("heads", path, "--json")[1])[0]
     assert row["chance"]["previous"] == pytest.approx(chance, abs=1e-5)
     assert (row["queries"]["previous"], row["chance"]["broad"]) == (11, None)

@@ -1,4 +1,4 @@
-"""How much of calls is certain stands beside every table and picture; of a guess they warn."""
+"""Every table and picture states proofs and layouts, and warns of guessed layouts."""
 
 import json
 
@@ -17,7 +17,7 @@ WORDS = "proof: unproved; layout: 1 told, 1 guessed"
 
 @pytest.fixture
 def path(tmp_path):
-    """The file of two calls, of which the layout of one is guessed."""
+    """The file of a recording with two calls; the layout of the second is guessed."""
     maps = from_attentions([torch.ones(1, 2, 6, 6).tril() / torch.arange(1, 7)[:, None]] * 2)
     maps._captures[1].layout = Layout("guessed", WHY)
     return maps.save(tmp_path / "r.safetensors")
@@ -28,7 +28,7 @@ def recording(path):
     return load(path)
 
 
-def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
+def test_a_picture_notes_proofs_and_warns_of_a_guess(recording, monkeypatch):
     notes = []
     monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: notes.append(look["notes"]))
     recording.plot()
@@ -39,12 +39,12 @@ def test_a_picture_says_it_quietly_and_warns_of_a_guess(recording, monkeypatch):
 
 
 @pytest.mark.parametrize("rest", [[], ["--segments", "a=0:3"]], ids=["heads", "segments"])
-def test_a_table_in_a_terminal(rest, path, said):
-    status, output, _ = said("heads", path, *rest)
+def test_a_table_in_a_terminal(rest, path, cli):
+    status, output, _ = cli("heads", path, *rest)
     assert status == 0
     assert "layout" in output.splitlines()[0].split()
     below = " ".join(output.partition("\n\n")[2].split())
     missing = "unproved (1 of 2 calls): not compared: only the weights are known"
     assert below == f"{WORDS} {missing} {WARNING}"
-    rows = json.loads(said("heads", path, *rest, "--json")[1])
+    rows = json.loads(cli("heads", path, *rest, "--json")[1])
     assert {row["layout"] for row in rows} == {"told", "guessed"}

@@ -1,4 +1,4 @@
-"""What a command writes replaces a link, and is not written to what it leads to."""
+"""Commands replace symbolic links; they never write to the files that links point to."""
 
 import shutil
 from pathlib import Path
@@ -13,12 +13,12 @@ SMALL = ["--context-length", "16", "--width", "24", "--layers", "1", "--heads", 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run that was watched, not to be changed."""
+    """A run trained with --watch. Do not change it."""
     return train(tmp_path_factory.mktemp("run"), TEXT, *SMALL, "--steps", "4", "--watch", "Bottle")
 
 
 def state(folder):
-    """What tells whether a file of a folder was written, replaced, added or removed."""
+    """Return the inode and modification time of each file in a folder."""
     return {
         path.relative_to(folder): (path.stat().st_ino, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -42,11 +42,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_follows_no_link(command, run, said, tmp_path):
+def test_a_command_follows_no_link(command, run, cli, tmp_path):
     def written(folder):
         folder.mkdir(exist_ok=True)
         line = COMMANDS[command].format(run=run, out=folder).split()
-        status, _, error = said(*line)
+        status, _, error = cli(*line)
         return status, error
 
     assert written(tmp_path / "first") == (0, "")
@@ -78,67 +78,67 @@ LINES = {
 
 
 def with_links(run, folder, names):
-    """A copy of the run in which some names are links; what these lead to, which is outside."""
+    """Copy the run, turn some of its files into links, and return it with the links' targets."""
     out, outside = shutil.copytree(run, folder / "run"), folder / "outside"
     outside.mkdir()
     for name in names:
-        place, victim = out / name, outside / Path(name).name
-        if place.exists():
-            shutil.move(place, victim)
+        link, target = out / name, outside / Path(name).name
+        if link.exists():
+            shutil.move(link, target)
         elif "." in name:
-            victim.write_text("before\n")
+            target.write_text("before\n")
         else:
-            victim.mkdir()
-            (victim / "kept").write_text("before\n")
-        place.symlink_to(victim)
+            target.mkdir()
+            (target / "file").write_text("before\n")
+        link.symlink_to(target)
     return out, outside
 
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("name", OWN)
-def test_a_run_with_a_link_writes_no_other_file(name, line, run, said, tmp_path):
+def test_a_run_with_a_link_writes_no_other_file(name, line, run, cli, tmp_path):
     out, outside = with_links(run, tmp_path, [name])
     before = state(outside)
-    result = said(*LINES[line].format(out=out, text=run.parent / "text.txt").split())
+    result = cli(*LINES[line].format(out=out, text=run.parent / "text.txt").split())
     assert state(outside) == before
     refused(result, f"{name} is a link to {outside / Path(name).name}", "remove the link")
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_links_that_are_no_files_of_a_run_are_replaced(line, run, said, tmp_path):
+def test_links_that_are_no_files_of_a_run_are_replaced(line, run, cli, tmp_path):
     out, outside = with_links(run, tmp_path, OTHER)
     (out / ".mine.part").touch()
     before = state(outside)
-    assert said(*LINES[line].format(out=out, text=run.parent / "text.txt").split())[0] == 0
+    assert cli(*LINES[line].format(out=out, text=run.parent / "text.txt").split())[0] == 0
     assert state(outside) == before
     assert (out / ".mine.part").exists()
 
 
 @pytest.mark.parametrize("name", ["config.json", "state"])
-def test_a_link_that_leads_nowhere_makes_no_file_there(name, run, said, tmp_path):
+def test_a_dangling_link_creates_no_file(name, run, cli, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
     (out / name).symlink_to(tmp_path / "other")
     line = LINES["overwrite"].replace("--overwrite", "")
-    refused(said(*line.format(out=out, text=run.parent / "text.txt").split()), "is a link to")
+    refused(cli(*line.format(out=out, text=run.parent / "text.txt").split()), "is a link to")
     assert not (tmp_path / "other").exists()
     assert [path.name for path in out.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("command", ["plot {out} --only loss", "demo --keep --out {out}"])
-def test_pictures_of_a_run_go_through_no_link(command, run, said, tmp_path):
+def test_pictures_of_a_run_go_through_no_link(command, run, cli, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(run, out)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "loss.png").write_text("before")
     (out / "pictures").symlink_to(tmp_path / "outside")
     before = state(tmp_path / "outside")
-    refused(said(*command.format(out=out).split()), "pictures is a link to")
+    refused(cli(*command.format(out=out).split()), "pictures is a link to")
     assert state(tmp_path / "outside") == before
 
 
-def test_a_run_may_be_called_by_a_link(run, said, tmp_path):
+def test_a_run_may_be_called_by_a_link(run, cli, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "latest").symlink_to(tmp_path / "run")
-    assert said("train", "--out", tmp_path / "latest", "--resume", "--steps", "5")[0] == 0
+    assert cli("train", "--out", tmp_path / "latest", "--resume", "--steps", "5")[0] == 0
     assert (tmp_path / "latest").is_symlink()

@@ -1,4 +1,4 @@
-"""The commands on checkpoints of Llama's family, as transformers saved them."""
+"""The commands on checkpoints of Llama's family, saved by transformers."""
 
 import json
 
@@ -41,7 +41,7 @@ def saved(directory, kind, library, name, **changes):
 
 @pytest.fixture(scope="module")
 def mistral(tmp_path_factory):
-    """A window of five tokens, and the byte pairs of SentencePiece."""
+    """A Mistral with a window of five tokens and SentencePiece's byte pairs."""
     directory = tmp_path_factory.mktemp("mistral")
     return saved(directory, "Mistral", of_characters(), "LlamaTokenizer", sliding_window=5)
 
@@ -55,7 +55,7 @@ def yarn(tmp_path_factory):
 
 
 def their_maps(directory, text):
-    """Weights of each layer, (H, N, N), and the tokens, by transformers' eager attention."""
+    """Return each layer's weights (H, N, N) by transformers' eager attention, ids and logits."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory, attn_implementation="eager"
@@ -79,12 +79,12 @@ def test_a_recording_has_the_maps_of_transformers(mistral):
         assert (call.weights()[:, 9, :5] == 0).all()  # out of the window
 
 
-def test_what_our_gpt_lacks_is_recorded_through_transformers(yarn, mistral, said):
-    refused(said("generate", yarn, PROMPT), "rope_type = 'yarn'", "`heedful heads`")
-    refused(said("fill", mistral, PROMPT), "holds a GPT", "expected a BERT")
+def test_a_model_beyond_our_gpt_is_recorded_through_transformers(yarn, mistral, cli):
+    refused(cli("generate", yarn, PROMPT), "rope_type = 'yarn'", "`heedful heads`")
+    refused(cli("fill", mistral, PROMPT), "holds a GPT", "expected a BERT")
     maps, ids, _ = their_maps(yarn, PROMPT)
     recording = heedful.open(yarn, device="cpu").record(PROMPT)
     for call, weights in zip(recording, maps, strict=True):
         torch.testing.assert_close(call.weights(), weights, atol=2e-6, rtol=0)
     assert len(recording[0].tokens) == len(ids)
-    assert said("heads", yarn, PROMPT)[0] == 0
+    assert cli("heads", yarn, PROMPT)[0] == 0

@@ -1,4 +1,4 @@
-"""`heedful look`: what it opens, what it refuses at once, and the file that it writes."""
+"""`heedful look`: its sources, its errors, its file and its server."""
 
 import shutil
 import webbrowser
@@ -26,9 +26,9 @@ def recorded(tmp_path_factory):
     return path
 
 
-def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
+def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path):
     page = tmp_path / "page.html"
-    status, output, _ = said("look", recorded, "--html", page)
+    status, output, _ = cli("look", recorded, "--html", page)
     assert status == 0
     first, second = output.splitlines()
     assert first.startswith(f"{page}, 0.")
@@ -36,74 +36,74 @@ def test_a_file_is_written_and_says_what_it_has(recorded, said, tmp_path):
     assert second.startswith("This page computes every weight")
     assert "<title>first · heedful</title>" in page.read_text("utf-8")
     page.write_text("mine")
-    refused(said("look", recorded, "--html", page), "is there already", "--overwrite")
+    refused(cli("look", recorded, "--html", page), "is there already", "--overwrite")
     assert page.read_text() == "mine"
-    assert said("look", recorded, "--html", page, "--overwrite")[0] == 0
-    refused(said("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "page.html")
-    refused(said("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
+    assert cli("look", recorded, "--html", page, "--overwrite")[0] == 0
+    refused(cli("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "page.html")
+    refused(cli("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
 
 
-def test_wrong_usage_says_what_to_type(recorded, said, tmp_path):
-    misused(said("look"), "heedful look first.safetensors", '"The import statement"')
-    misused(said("look", recorded, "a text"), "have their texts")
-    misused(said("look", recorded, "--cut"), "has its text already")
-    misused(said("look", recorded, "--limit", "3"), "--limit goes with --html")
-    misused(said("look", recorded, "--overwrite"), "--overwrite goes with --html")
-    misused(said("look", "model", "two", "texts"), "one text in quotes")
-    misused(said("look", recorded, tmp_path), "give recordings")
-    misused(said("look", recorded, "--layers", "a"), "list such as")
+def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
+    misused(cli("look"), "heedful look first.safetensors", '"The import statement"')
+    misused(cli("look", recorded, "a text"), "have their texts")
+    misused(cli("look", recorded, "--cut"), "already has its text")
+    misused(cli("look", recorded, "--limit", "3"), "--limit needs --html")
+    misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
+    misused(cli("look", "model", "two", "texts"), "one text in quotes")
+    misused(cli("look", recorded, tmp_path), "give recordings")
+    misused(cli("look", recorded, "--layers", "a"), "list such as")
 
 
-def test_what_is_no_recording(recorded, said, tmp_path):
+def test_files_that_are_not_recordings_are_refused(recorded, cli, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("no recording")
-    refused(said("look", text), "is no recording")
-    refused(said("look", tmp_path / "none.safetensors"), "no file")
-    refused(said("look", recorded, tmp_path / "none.safetensors"), "no file")
-    refused(said("look", tmp_path, "a text"), "config.json")
+    refused(cli("look", text), "is no recording")
+    refused(cli("look", tmp_path / "none.safetensors"), "no file")
+    refused(cli("look", recorded, tmp_path / "none.safetensors"), "no file")
+    refused(cli("look", tmp_path, "a text"), "config.json")
 
 
-def test_some_layers_and_heads(recorded, said, tmp_path, monkeypatch):
-    shown = []
-    monkeypatch.setattr(one_file, "write", lambda path, texts, *rest, **more: shown.append(texts)
-                        or one_file.Written(1, ""))  # fmt: skip
+def test_some_layers_and_heads(recorded, cli, tmp_path, monkeypatch):
+    pages = []
+    monkeypatch.setattr(one_file, "write", lambda path, texts, *rest, **more: pages.append(texts)
+                        or one_file.FileSummary(1, ""))  # fmt: skip
     page = tmp_path / "page.html"
-    chosen = ["--layers", "1", "--heads", "0,2"]
-    assert said("look", recorded, "--html", page, *chosen)[0] == 0
-    [texts] = shown
+    selection = ["--layers", "1", "--heads", "0,2"]
+    assert cli("look", recorded, "--html", page, *selection)[0] == 0
+    [texts] = pages
     [call] = texts.about()[0]["texts"][0]["calls"]
     assert (call["layer"], call["heads"]) == (1, [0, 2])
-    refused(said("look", recorded, "--html", page, "--layers", "2"), "layer 2", "0 to 1")
+    refused(cli("look", recorded, "--html", page, "--layers", "2"), "layer 2", "0 to 1")
 
 
-def test_a_model_with_a_text_and_recordings_of_one_name(night, recorded, said, tmp_path):
+def test_a_model_with_a_text_and_recordings_of_one_name(night, recorded, cli, tmp_path):
     page = tmp_path / "page.html"
-    assert said("look", night, "night", "--html", page)[0] == 0
+    assert cli("look", night, "night", "--html", page)[0] == 0
     text = tmp_path / "text.txt"
     text.write_text("day")
-    assert said("look", night, "--file", text, "--html", page, "--overwrite")[0] == 0
-    misused(said("look", night), "--file")
+    assert cli("look", night, "--file", text, "--html", page, "--overwrite")[0] == 0
+    misused(cli("look", night), "--file")
     other = shutil.copy(recorded, tmp_path)
-    assert said("look", recorded, other, "--html", page, "--overwrite")[0] == 0
+    assert cli("look", recorded, other, "--html", page, "--overwrite")[0] == 0
     assert f"{recorded}, {other} · heedful" in page.read_text("utf-8")
 
 
-def test_a_model_that_continues_texts(night, recorded, said, monkeypatch):
-    """With a prompt or without one; what does not fit is refused in a line."""
+def test_a_model_that_continues_texts(night, recorded, cli, monkeypatch):
+    """--generate works with and without a prompt, and refuses options that do not fit."""
     served = []
-    monkeypatch.setattr(server, "serve", lambda texts, ready, **given: served.append(given))
+    monkeypatch.setattr(server, "serve", lambda texts, ready, **options: served.append(options))
     for prompt, tokens in ((["night and day"], 3), ([], 1)):
-        assert said("look", night, *prompt, "--generate", "--heads", "1")[0] == 0
-        assert unpacked(served[-1]["generation"].told())[0]["tokens"] == tokens
-    misused(said("look", recorded, "--generate"), "one model")
-    misused(said("look", night, "a", "b", "--generate"), "one text")
-    misused(said("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
-    misused(said("look", night, "a", "--generate", "--second", "b"), "--second")
-    refused(said("look", night, "night", "--generate", "--heads", "9"), "head 9")
+        assert cli("look", night, *prompt, "--generate", "--heads", "1")[0] == 0
+        assert unpacked(served[-1]["generation"].status())[0]["tokens"] == tokens
+    misused(cli("look", recorded, "--generate"), "needs a model")
+    misused(cli("look", night, "a", "b", "--generate"), "one text")
+    misused(cli("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
+    misused(cli("look", night, "a", "--generate", "--second", "b"), "--second")
+    refused(cli("look", night, "night", "--generate", "--heads", "9"), "head 9")
 
 
 @pytest.mark.parametrize("opens", [True, False, webbrowser.Error("none")])
-def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, said, monkeypatch, opens):
+def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, cli, monkeypatch, opens):
     def browser(address):
         if isinstance(opens, Exception):
             raise opens
@@ -117,20 +117,20 @@ def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, said, m
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     monkeypatch.setattr(webbrowser, "open", browser)
     monkeypatch.setattr(server, "serve", serve)
-    status, output, _ = said("look", recorded)
+    status, output, _ = cli("look", recorded)
     assert status == 0
     assert output.splitlines()[0] == "http://127.0.0.1:1234/?word=w"
     assert ("ssh -L 1234:127.0.0.1:1234" in output) == (opens is not True)
     assert "Ctrl-C ends it." in output
-    assert "No browser" not in said("look", recorded, "--no-browser")[1]
+    assert "No browser" not in cli("look", recorded, "--no-browser")[1]
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("opened"))
-    assert "ssh -L 1234" in said("look", recorded)[1]
+    assert "ssh -L 1234" in cli("look", recorded)[1]
 
 
-def test_ctrl_c_is_how_it_ends(recorded, said, monkeypatch):
-    def interrupted(*given, **options):
+def test_ctrl_c_ends_the_server(recorded, cli, monkeypatch):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server, "serve", interrupted)
-    assert said("look", recorded) == (0, "", "\nended\n")
+    assert cli("look", recorded) == (0, "", "\nended\n")

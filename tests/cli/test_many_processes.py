@@ -1,4 +1,4 @@
-"""What a person sees of `heedful` in several processes, or as a module of Python."""
+"""The commands in several processes of torchrun, and as `python -m heedful`."""
 
 import json
 import shlex
@@ -18,13 +18,13 @@ from heedful.cli.suggested_commands import suggestion
 from heedful.errors import ArgumentError
 from heedful.processes import Processes
 from heedful.train import new_plan, open_training, prepare_run
-from heedful.train.memory_estimate import in_words, memory
+from heedful.train.memory_estimate import memory, readable_size
 
 
 @pytest.fixture
 def process(monkeypatch):
-    """Be one of two processes that torchrun started, as often as one likes."""
-    monkeypatch.setattr(torchrun, "GRACE", 0.0)  # in which torchrun would end it
+    """Set the environment of one of two processes of torchrun."""
+    monkeypatch.setattr(torchrun, "GRACE", 0.0)  # do not wait for torchrun to end the process
 
     def be(rank):
         named = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
@@ -34,42 +34,42 @@ def process(monkeypatch):
     return be
 
 
-def test_what_is_not_shared_out_is_refused_once(process, said):
+def test_other_commands_are_refused_once_in_several_processes(process, cli):
     for command in {*COMMANDS} - {*SHARED}:
         process(0)
-        refused(said(command), f"heedful {command} in 2 processes", "without torchrun")
+        refused(cli(command), f"heedful {command} in 2 processes", "without torchrun")
         process(1)
-        assert said(command) == (1, "", "")
-    assert said("train", "--help")[0] == 0
+        assert cli(command) == (1, "", "")
+    assert cli("train", "--help")[0] == 0
 
 
 @pytest.mark.parametrize("wrong", ["--fly", "--steps -1", "--out a --resume --overwrite"])
-def test_wrong_usage_is_recorded_for_torchrun_by_one(wrong, process, said, tmp_path, monkeypatch):
-    heard = tmp_path / "error.json"
-    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(heard))
+def test_only_the_first_process_records_wrong_usage(wrong, process, cli, tmp_path, monkeypatch):
+    path = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
     process(1)
-    assert said("train", *wrong.split()) == (2, "", "")
-    assert not heard.exists()  # all find it: torchrun is to name the one that says it
+    assert cli("train", *wrong.split()) == (2, "", "")
+    assert not path.exists()  # only the process that prints the error records it
     process(0)
-    status, _, error = said("train", *wrong.split())
+    status, _, error = cli("train", *wrong.split())
     assert (status, error.count("\n")) == (2, 1)
-    message = json.loads(heard.read_text())["message"]["message"]
+    message = json.loads(path.read_text())["message"]["message"]
     assert message.startswith(("NoSuchOption", "BadParameter", "UsageError"))
 
 
 @pytest.mark.parametrize(("cut", "processes", "words"), [(False, 2, "DDP"), (True, 5, "FSDP2")])
-def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_path):
+def test_processes_and_the_memory_of_each_are_printed(cut, processes, words, tmp_path):
     plan = started(tmp_path, batch=12, shard=cut)
     prepared = prepare_run(plan)
     training = open_training(plan, prepared)
-    training.here, training.passes = Processes(1, processes), SimpleNamespace(is_cut=cut)
+    training.processes, training.runner = Processes(1, processes), SimpleNamespace(is_sharded=cut)
     rows = dict(describe(plan, prepared, training))
     assert words in rows["processes"]
     needed = memory(prepared.config, plan.recipe.train, processes)
-    assert in_words(needed) in rows["memory"]
+    assert readable_size(needed) in rows["memory"]
 
 
-def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
+def test_a_run_may_fit_only_when_sharded(tmp_path, monkeypatch):
     wide = recipe(batch=12, shard=True, optimizer="adamw").changed({"model": {"width": 2048}})
     has = memory(wide.model, wide.train) // 2
     monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: has)

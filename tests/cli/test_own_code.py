@@ -1,4 +1,4 @@
-"""A checkpoint that brings Python files of its own: none of them runs, whoever says yes."""
+"""Checkpoints that contain Python files: their code never runs, whatever the user answers."""
 
 import ast
 import io
@@ -32,7 +32,7 @@ def classes(*names):
 
 
 OLMO = {"model_type": "olmo", "architectures": ["StrangeModel"], "is_encoder_decoder": True}
-# The files of a checkpoint: what the name of its kind says is none of the library's
+# The files of a checkpoint by the part that needs its own code
 KINDS = {
     "config": {"config.json": {"model_type": "strange"} | classes(*CLASSES)},
     "model": {"config.json": OLMO | classes("AutoModelForSeq2SeqLM")},
@@ -50,7 +50,7 @@ KINDS = {
 
 @pytest.fixture
 def strange(request, tmp_path, monkeypatch):
-    """A checkpoint of a kind, whose code would leave a file `ran`; standard input says yes."""
+    """A checkpoint whose code would write the file `ran`; standard input answers yes."""
     directory, ran = tmp_path / "strange", tmp_path / "ran"
     words = tokenizers.models.WordLevel({"<unk>": 0, "the": 1, "cat": 2}, unk_token="<unk>")
     library = tokenizers.Tokenizer(words)
@@ -65,7 +65,7 @@ def strange(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("strange", KINDS, indirect=True)
-def test_it_is_refused_in_one_line_that_says_why(strange):
+def test_own_code_is_refused_in_one_line(strange):
     with pytest.raises(HeedfulError, match="needs code of its own, which heedful does not run"):
         heedful.open(strange, device="cpu")
     with pytest.raises(HeedfulError, match="holds a model of the architecture"):
@@ -73,7 +73,7 @@ def test_it_is_refused_in_one_line_that_says_why(strange):
 
 
 def test_a_model_that_transformers_has_opens_without_its_own_code(strange):
-    """As published ones do whose code has come into the library since."""
+    """Checkpoints keep their Python files after the library has added their architecture."""
     config = transformers.OlmoConfig(
         vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
     )
@@ -101,19 +101,19 @@ WAYS = [
 ]
 
 
-def test_each_command_refuses_it_in_one_line(strange, said, tmp_path):
+def test_each_command_refuses_it_in_one_line(strange, cli, tmp_path):
     reasons = ("needs code of its own", "a model of the architecture strange", "WordLevel")
     for way in WAYS:
-        result = said(*way.replace("DIR", str(strange)).split())
+        result = cli(*way.replace("DIR", str(strange)).split())
         refused(result)
         assert any(reason in result[2] for reason in reasons), way
-    status, output, error = said("describe", strange)  # what its files say
+    status, output, error = cli("describe", strange)  # reads only its files
     assert (status, error) == (0, "")
     assert "strange" in output
 
 
 def test_transformers_opens_files_in_one_place():
-    """That one passes `trust_remote_code=False`."""
+    """It passes `trust_remote_code=False`."""
     opening = [
         path.name
         for path in SOURCE.rglob("*.py")

@@ -1,4 +1,4 @@
-"""What `heedful train` says at its end: commands that can be typed as they stand."""
+"""The end of `heedful train`: commands that run unchanged, losses, and refused settings."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ PROSE = "".join(
 )
 BROKEN = '火 水 木 $HOME `x` "y" it\'s! \\ 🙂 ' * 90
 UNBROKEN = "火水木金土，这里没有空格🙂" * 60
-WIDE = "火水木\u3000金土，\u3000这里没有空格🙂\u3000" * 60  # their space is not that of a keyboard
+WIDE = "火水木\u3000金土，\u3000这里没有空格🙂\u3000" * 60  # with ideographic spaces
 SMALL = ["--width", "8", "--layers", "1", "--heads", "2", "--batch", "2", "--steps", "1",
          "--context-length", "32", "--device", "cpu"]  # fmt: skip
 KINDS = {
@@ -43,13 +43,13 @@ def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_
     out = tmp_path / "my [red] run"
     options = [*KINDS[kind], *SMALL, "--validation", validation]
     assert run(["train", str(source), "--out", str(out), *options]) == 0
-    said = capsys.readouterr().out
-    first, second = (arguments_of(line) for line in said.splitlines()[-2:])
+    output = capsys.readouterr().out
+    first, second = (arguments_of(line) for line in output.splitlines()[-2:])
     assert first[:2] == ["generate" if kind == "characters" else kind, str(out)]
     assert second == ["plot", *first[1:]]
     words = first[2].split()
     assert words.count("[MASK]") == (kind == "fill")
-    if text is PROSE and kind == "fill":  # which knows neither lines nor capitals
+    if text is PROSE and kind == "fill":  # its tokenizer drops line breaks and capitals
         assert len(words) > 3
         assert {*words} <= {*text.lower().replace(".", " ").split(), "[MASK]"}
     elif text is PROSE:
@@ -58,7 +58,7 @@ def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_
     assert run([*second, "--only", "heads"]) == 0
 
 
-def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
+def test_the_next_commands_for_pairs_use_the_last_source(tmp_path, capsys):
     source = tmp_path / "pairs.tsv"
     source.write_text('a "b"\tc\nb $c\t"d"\n' * 5)
     assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *SMALL]) == 0
@@ -70,15 +70,15 @@ def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that are saved, by the names of their files."""
+    """The saved figures by the names of their files."""
     saved, save = {}, saving.save
 
-    def keep(figure, path):
+    def save_and_store(figure, path):
         saved[path.name] = figure
         return save(figure, path)
 
-    monkeypatch.setattr(saving, "save", keep)
-    monkeypatch.setattr(plots, "save", keep)
+    monkeypatch.setattr(saving, "save", save_and_store)
+    monkeypatch.setattr(plots, "save", save_and_store)
     return saved
 
 
@@ -88,13 +88,13 @@ def test_the_training_loss_is_one_number_in_terminal_picture_and_metrics(tmp_pat
     options = [*KINDS["characters"], *SMALL, "--label-smoothing", "0.2", "--save-every", "31"]
     assert run(["train", str(source), "--out", str(out), *options, "--steps", "31"]) == 0
     assert run(["train", "--out", str(out), "--resume", "--steps", "37"]) == 0
-    said = capsys.readouterr().out
-    assert "against labels smoothed by 0.2" in said.replace("\n        ", " ")
+    output = capsys.readouterr().out
+    assert "with labels smoothed by 0.2" in output.replace("\n        ", " ")
     losses = [line for line in read_metrics(out / "metrics.jsonl") if "loss" in line]
-    for step, mean in re.findall(r"step (\d+)/\d+  training loss (\S+)", said):
+    for step, mean in re.findall(r"step (\d+)/\d+  training loss (\S+)", output):
         assert mean == f"{losses[int(step) - 1]['mean_loss']:.3f}"
     last = sum(line["loss"] for line in losses[-4:]) / 4
-    assert f"step 37/37  training loss {last:.3f}" in said
+    assert f"step 37/37  training loss {last:.3f}" in output
     notes = [text.get_text() for text in figures["loss.png"].axes[0].texts]
     assert f"training {last:.3f}" in notes
 
@@ -108,17 +108,17 @@ def test_a_shell_reads_a_quoted_text_as_it_is(text, tmp_path):
     assert len(beginning(f"{text} " * 99)) <= 60
 
 
-def test_what_is_left_out_of_a_folder_is_told_once_with_the_option(tmp_path, capsys):
+def test_files_left_out_of_a_folder_are_reported_once(tmp_path, capsys):
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "a.md").write_text(PROSE)
     (folder / "cover.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     out = tmp_path / "run"
     assert run(["train", str(folder), "--out", str(out), *KINDS["generate"], *SMALL]) == 0
-    said = capsys.readouterr()
-    [line] = said.err.splitlines()
+    captured = capsys.readouterr()
+    [line] = captured.err.splitlines()
     assert line.startswith(f"left out of {folder}, as no text: cover.png; --include")
-    assert str(folder / "a.md") in said.out.replace("\n        ", "")
+    assert str(folder / "a.md") in captured.out.replace("\n        ", "")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_left_out_of_a_folder_is_told_once_with_the_option(tmp_path, cap
     [
         (["--preset", "bert", "--momentum", "0.9"], "--optimizer muon"),
         (["--decay", "cosine", "--fall", "0.3"], "--decay trapezoid"),
-        (["--convolution", "0", "--convolution-rate", "0.1"], "--convolution, of a GPT"),
+        (["--convolution", "0", "--convolution-rate", "0.1"], "--convolution for a GPT"),
         (["--tokenizer", "characters", "--vocabulary", "500"], "bpe or wordpiece"),
         (["--tokenizer", "characters", "--no-compact"], "tiktoken"),
         (["--preset", "bert", "--qk-norm"], "qk_norm"),
@@ -135,7 +135,7 @@ def test_what_is_left_out_of_a_folder_is_told_once_with_the_option(tmp_path, cap
         (["--tokenizer", "wordpiece"], "GPT"),
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):
+def test_a_setting_without_effect_is_refused(options, words, tmp_path, capsys):
     assert run(["train", "--out", str(tmp_path / "run"), *options]) != 0
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""What Ctrl-C and its like do while training, in one process and in one of several."""
+"""Ctrl-C and SIGTERM during training, in one process and in one of several."""
 
 import signal
 from types import SimpleNamespace
@@ -11,13 +11,13 @@ from heedful.processes import Processes
 
 @pytest.fixture
 def handled():
-    """The signals that reach whoever handled them before."""
-    heard = []
+    """The signals that reach the handlers from before training."""
+    signals = []
     before = {
-        number: signal.signal(number, lambda number, _: heard.append(number))
+        number: signal.signal(number, lambda number, _: signals.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
-    yield heard
+    yield signals
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -26,7 +26,7 @@ def handled():
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_first_stops_after_the_step_and_a_second_one_at_once(size, number, handled):
     stops = []
-    training = SimpleNamespace(here=Processes(0, size), stop=lambda: stops.append(1))
+    training = SimpleNamespace(processes=Processes(0, size), stop=lambda: stops.append(1))
     with _stopping(training):
         signal.raise_signal(number)
         assert (stops, handled) == ([1], [])
@@ -36,8 +36,8 @@ def test_the_first_stops_after_the_step_and_a_second_one_at_once(size, number, h
     assert (stops, handled) == ([1], [number, number])
 
 
-def test_after_an_error_all_is_as_before(handled):
-    training = SimpleNamespace(here=Processes(), stop=lambda: None)
+def test_an_error_restores_the_signal_handlers(handled):
+    training = SimpleNamespace(processes=Processes(), stop=lambda: None)
     with pytest.raises(ZeroDivisionError), _stopping(training):
         raise ZeroDivisionError
     signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`heedful heads MODEL --texts …`: every head over many texts, as a person asks for it."""
+"""`heedful heads MODEL --texts …`: head scores over many texts."""
 
 import json
 
@@ -28,10 +28,10 @@ def folder(tmp_path):
     return tmp_path / "texts"
 
 
-def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, said):
-    status, output, error = said("heads", night, "--texts", folder, "--json")
+def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, cli):
+    status, output, error = cli("heads", night, "--texts", folder, "--json")
     assert (status, error) == (0, "")
-    found = json.loads(output)
+    result = json.loads(output)
     opened = heedful.open(night, device="cpu")
     maps = [[], []]
     for text in TEXTS.values():
@@ -41,13 +41,13 @@ def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, s
                 opened.model(torch.tensor([ids[start : start + CONTEXT]]))
             for layer, call in enumerate(recording):
                 maps[layer].append((call.weights(), ids[start : start + CONTEXT]))
-    assert (found["texts"], found["left_out"]) == (len(TEXTS), [])
-    assert found["contexts"] == len(maps[0]) > len(TEXTS)
-    assert found["tokens"] == sum(len(ids) for _, ids in maps[0])
-    assert [(row["layer"], row["head"]) for row in found["heads"]] == [
+    assert (result["texts"], result["left_out"]) == (len(TEXTS), [])
+    assert result["contexts"] == len(maps[0]) > len(TEXTS)
+    assert result["tokens"] == sum(len(ids) for _, ids in maps[0])
+    assert [(row["layer"], row["head"]) for row in result["heads"]] == [
         (layer, head) for layer in (0, 1) for head in (0, 1, 2)
     ]
-    for row in found["heads"]:
+    for row in result["heads"]:
         means, chance, queries = over_texts(maps[row["layer"]])
         for name in (*SCORES, *MEANS):
             assert row[name] == pytest.approx(means[name][row["head"]], abs=5e-6), name
@@ -57,24 +57,24 @@ def test_every_number_is_the_mean_over_all_queries_of_all_texts(night, folder, s
         )
 
 
-def test_the_table_says_what_it_rests_on(night, folder, said):
+def test_the_table_states_the_number_of_texts(night, folder, cli):
     more = ["--texts", folder, "--include", "*.txt", "--texts", folder / "two.md"]
-    status, output, _ = said("heads", night, *more, "--sort", "self", "--count", "2")
+    status, output, _ = cli("heads", night, *more, "--sort", "self", "--count", "2")
     assert status == 0
     assert [row.split()[0] for row in output.splitlines()[3:5]] == ["chance", "queries"]
     assert "over 3 texts, " in output
 
 
-def test_what_is_left_out_is_named_and_the_rest_is_shown(night, folder, said):
-    whole = json.loads(said("heads", night, "--texts", folder, "--json")[1])
+def test_left_out_texts_are_named_and_the_others_are_used(night, folder, cli):
+    complete = json.loads(cli("heads", night, "--texts", folder, "--json")[1])
     (folder / "empty.txt").touch()
     (folder / "latin.txt").write_bytes(b"caf\xe9")
     (folder / "letter.txt").write_text("d")
-    status, output, error = said("heads", night, "--texts", folder, "--json")
-    found = json.loads(output)
-    assert (status, found["heads"], found["texts"]) == (1, whole["heads"], 3)
+    status, output, error = cli("heads", night, "--texts", folder, "--json")
+    result = json.loads(output)
+    assert (status, result["heads"], result["texts"]) == (1, complete["heads"], 3)
     names = ["empty.txt", "latin.txt", "letter.txt"]
-    assert [one["path"] for one in found["left_out"]] == [str(folder / name) for name in names]
+    assert [text["path"] for text in result["left_out"]] == [str(folder / name) for name in names]
     lines = error.splitlines()
     assert [line.split(" ")[:3] for line in lines] == [
         ["left", "out:", str(folder / name)] for name in names
@@ -84,18 +84,18 @@ def test_what_is_left_out_is_named_and_the_rest_is_shown(night, folder, said):
     assert "one token" in lines[2]
 
 
-def test_where_nothing_can_be_read_nothing_is_shown(night, tmp_path, said):
+def test_unreadable_texts_give_an_error_and_no_table(night, tmp_path, cli):
     for number in range(12):
         (tmp_path / f"{number:02}.txt").touch()
-    status, output, error = said("heads", night, "--texts", tmp_path)
+    status, output, error = cli("heads", night, "--texts", tmp_path)
     assert (status, output) == (1, "")
     lines = error.splitlines()
     assert len(lines) == 10 + 2
     assert lines[10] == "left out: 2 more; --json has all"
-    assert lines[11].startswith("heedful: no text could be read; expected one at least")
-    status, output, error = said("heads", night, "--texts", tmp_path, "--json")
-    found = json.loads(output)
-    assert (status, found["heads"], len(found["left_out"])) == (1, [], 12)
+    assert lines[11].startswith("heedful: no text could be read; expected at least one text")
+    status, output, error = cli("heads", night, "--texts", tmp_path, "--json")
+    result = json.loads(output)
+    assert (status, result["heads"], len(result["left_out"])) == (1, [], 12)
     assert error.splitlines() == lines[:11]
 
 
@@ -104,19 +104,19 @@ def test_where_nothing_can_be_read_nothing_is_shown(night, tmp_path, said):
     ["a-text", "--file x", "--second x", "--cut", "--sequence 0", "--segments @@", "--over-heads",
      "--context-length 0"],
 )  # fmt: skip
-def test_what_does_not_go_together(arguments, night, folder, said):
+def test_options_that_exclude_texts(arguments, night, folder, cli):
     first = arguments.split()[0]
     words = [first] if first.startswith("--") else ["--texts"]
-    misused(said("heads", night, *arguments.split(), "--texts", folder), *words)
-    misused(said("heads", night, "a text", "--include", "*"), "--include")
+    misused(cli("heads", night, *arguments.split(), "--texts", folder), *words)
+    misused(cli("heads", night, "a text", "--include", "*"), "--include")
 
 
-def test_what_is_not_there(night, folder, said):
-    refused(said("heads", night, "--texts", folder / "none"), "none")
-    refused(said("heads", night, "--texts", folder, "--include", "*.html"), "*.html")
-    refused(said("heads", night, "--texts", "-"), "standard input among many texts")
-    misused(said("heads", night / "model.safetensors", "--texts", folder), "--texts")
-    refused(said("heads", folder / "none", "--texts", folder), "none")
+def test_missing_paths(night, folder, cli):
+    refused(cli("heads", night, "--texts", folder / "none"), "none")
+    refused(cli("heads", night, "--texts", folder, "--include", "*.html"), "*.html")
+    refused(cli("heads", night, "--texts", "-"), "standard input among many texts")
+    misused(cli("heads", night / "model.safetensors", "--texts", folder), "--texts")
+    refused(cli("heads", folder / "none", "--texts", folder), "none")
     [[status, *heavy]] = heavy_modules(["heads", str(folder / "none"), "--texts", str(folder)])
     assert status == "1"
     assert "torch" not in heavy

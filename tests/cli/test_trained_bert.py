@@ -1,5 +1,6 @@
-"""A BERT that others trained, in the files that they published: every token is read, and heads
-are what is known of them. Its tokenizer.json asks to pad to 128 tokens, and to cut there."""
+"""A published BERT: every token is read without padding, and its heads have the expected kinds.
+
+Its tokenizer.json enables padding and truncation to 128 tokens."""
 
 import json
 from importlib.util import find_spec
@@ -24,11 +25,11 @@ SENTENCE = "The tired engineer found the old key under a stone, and quickly open
 
 
 @pytest.fixture
-def said(said):
-    """Output and standard error of a command that is done."""
+def cli(cli):
+    """Run a command that must succeed; return its output and standard error."""
 
     def call(*arguments):
-        status, output, error = said(*arguments)
+        status, output, error = cli(*arguments)
         assert status == 0, error
         return output, error
 
@@ -37,7 +38,7 @@ def said(said):
 
 @pytest.fixture(scope="module")
 def theirs():
-    """Their tokenizer, with padding off."""
+    """The tokens of transformers' tokenizer without padding."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
 
     def tokens(*texts, **cut):
@@ -55,34 +56,34 @@ def maps():
         return torch.cat(model(**inputs, output_attentions=True).attentions)
 
 
-def test_twenty_tokens_are_twenty(theirs, maps, said, tmp_path):
+def test_twenty_tokens_are_recorded_without_padding(theirs, maps, cli, tmp_path):
     wanted = theirs(SENTENCE)
     assert len(wanted) == 20
-    out, error = said("record", MODEL, SENTENCE, "--out", tmp_path / "r")
+    out, error = cli("record", MODEL, SENTENCE, "--out", tmp_path / "r")
     assert "6 layers, 12 heads each" in out
     assert error == ""
     recording = heedful.load(tmp_path / "r")
     assert recording[0].tokens == wanted
     for call, map_ in zip(recording, maps, strict=True):
         torch.testing.assert_close(call.weights(), map_, atol=1e-5, rtol=0)
-    rows = json.loads(said("heads", MODEL, SENTENCE, "--json")[0])
+    rows = json.loads(cli("heads", MODEL, SENTENCE, "--json")[0])
     entropy = torch.special.entr(maps).sum(-1).mean(-1).flatten()
     assert [row["entropy"] for row in rows] == pytest.approx(entropy.tolist(), abs=1e-4)
     before = maps[0, 2].diagonal(-1)
-    assert before.min() > 0.98  # of every query: so it is in the files
+    assert before.min() > 0.98  # each query attends to the token before
     first = max(rows, key=lambda row: row["previous"])
     assert (first["layer"], first["head"], first["kind"]) == (0, 2, "previous")
     assert first["previous"] == pytest.approx(before.mean().item(), abs=1e-5)
 
 
-def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said, tmp_path):
-    """In contexts of 24 tokens, cut and framed by transformers, whose eager maps are taken."""
+def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(cli, tmp_path):
+    """transformers splits the texts into contexts of 24 tokens and computes the eager maps."""
     texts = [SENTENCE, f"{SENTENCE} And then, once more: {SENTENCE.lower()}", "The ☃ the ☃."]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text, "utf-8")
-    output, error = said("heads", MODEL, "--texts", tmp_path, "--context-length", 24, "--json")
+    output, error = cli("heads", MODEL, "--texts", tmp_path, "--context-length", 24, "--json")
     assert error == ""
-    told = json.loads(output)
+    result = json.loads(output)
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     tokenizer.backend_tokenizer.no_padding()
     model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager")
@@ -91,14 +92,14 @@ def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said
         whole = tokenizer(text, truncation=True, max_length=24, return_overflowing_tokens=True)
         for ids in whole["input_ids"]:
             with torch.inference_mode():
-                found = model(torch.tensor([ids]), output_attentions=True).attentions
-            for layer, map_ in enumerate(found):
+                attentions = model(torch.tensor([ids]), output_attentions=True).attentions
+            for layer, map_ in enumerate(attentions):
                 maps[layer].append((map_[0], ids))
-    assert (told["texts"], told["contexts"], len(maps[0])) == (3, 4, 4)
-    assert len(told["heads"]) == 6 * 12
+    assert (result["texts"], result["contexts"], len(maps[0])) == (3, 4, 4)
+    assert len(result["heads"]) == 6 * 12
     for layer in range(6):
         means, chance, queries = over_texts(maps[layer], False, tokenizer.unk_token_id)
-        for row in told["heads"][layer * 12 : layer * 12 + 12]:
+        for row in result["heads"][layer * 12 : layer * 12 + 12]:
             for name in (*SCORES, *MEANS):
                 assert row[name] == pytest.approx(means[name][row["head"]], abs=2e-5), name
             assert row["queries"] == queries
@@ -107,7 +108,7 @@ def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said
 
 
 def test_texts_that_sentence_transformers_embeds_are_recorded_without_padding():
-    """Which calls `forward` of the model directly."""
+    """sentence-transformers calls the model's `forward` directly."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     model = sentence_transformers.SentenceTransformer(str(MODEL), device="cpu")
     texts = [SENTENCE, "The key opened the door.", "Why?"]

@@ -1,4 +1,4 @@
-"""Pairs on the command line: training on them, translating, and drawing where it looked."""
+"""Encoder–decoders: training on pairs, translating, and drawing the three attentions."""
 
 import json
 import re
@@ -36,9 +36,9 @@ def trained(tsv, tmp_path_factory):
     return out
 
 
-def test_training_says_what_it_does_and_goes_on(said, tsv, tmp_path):
+def test_training_on_pairs_prints_its_plan_and_resumes(cli, tsv, tmp_path):
     out = tmp_path / "run"
-    status, output, _ = said("train", "--pairs", tsv, "--out", out, *SMALL)
+    status, output, _ = cli("train", "--pairs", tsv, "--out", out, *SMALL)
     assert status == 0
     assert json.loads((out / "config.json").read_text())["model_type"] == "heedful-seq2seq"
     assert load_model(out).config.vocabulary == load_tokenizer(out).size + 2
@@ -47,65 +47,65 @@ def test_training_says_what_it_does_and_goes_on(said, tsv, tmp_path):
     assert re.search(rf"{number:,} parameters: 1 \+ 1 blocks", output)
     assert "72 to train on, 8 to validate on" in " ".join(output.split())
     assert f'translate {out} "89 plus 5"' in output
-    status, output, _ = said("train", "--pairs", tsv, "--out", out, "--resume", "--steps", "15")
+    status, output, _ = cli("train", "--pairs", tsv, "--out", out, "--resume", "--steps", "15")
     assert status == 0
     assert "Continuing from step 12" in output
     steps = [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m]
     assert steps == list(range(1, 16))
     again = ("train", "--out", out, "--resume")
-    refused(said(*again, "--pairs", "dates"), "other files (dates)")
-    refused(said(*again, "--decoder-layers", "3"), "decoder_layers = 3")
-    refused(said(*again, "--qk-norm"), "unknown setting 'qk_norm' in [model]")
-    refused(said("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
+    refused(cli(*again, "--pairs", "dates"), "other files (dates)")
+    refused(cli(*again, "--decoder-layers", "3"), "decoder_layers = 3")
+    refused(cli(*again, "--qk-norm"), "unknown setting 'qk_norm' in [model]")
+    refused(cli("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
 
 
-def test_the_embedded_dates_train_by_their_own_preset(said, tmp_path):
+def test_the_embedded_dates_train_by_their_own_preset(cli, tmp_path):
     out = tmp_path / "dates"
-    assert said("train", "--pairs", "dates", "--out", out, "--steps", "2", "--width", "8")[0] == 0
+    assert cli("train", "--pairs", "dates", "--out", out, "--steps", "2", "--width", "8")[0] == 0
     plan = read_plan(out)
     assert (plan.preset, plan.sources, plan.recipe.text.tokenizer) == ("dates", (), "characters")
-    status, output, _ = said("translate", out, "the 3rd of May 1987", "--beams", "2")
+    status, output, _ = cli("translate", out, "the 3rd of May 1987", "--beams", "2")
     assert status == 0
     assert output.endswith("\n")
-    refused(said("demo", "--out", out, "--steps", "1"), "another text")
+    refused(cli("demo", "--out", out, "--steps", "1"), "another text")
 
 
-def test_translate_gives_the_best_target_of_each_line(trained, said, tmp_path):
+def test_translate_gives_the_best_target_of_each_line(trained, cli, tmp_path):
     model, tokenizer = load_model(trained), load_tokenizer(trained)
     lines = ["12 plus 5", "7 plus 77", "9"]
-    found = translate(model, [tokenizer.encode(line) for line in lines], Search(beams=3))
-    expected = [[tokenizer.decode(target.ids) for target in targets] for targets in found]
+    translations = translate(model, [tokenizer.encode(line) for line in lines], Search(beams=3))
+    expected = [[tokenizer.decode(target.ids) for target in targets] for targets in translations]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
-    status, output, _ = said("translate", trained, "--file", tmp_path / "lines.txt", "--beams", "3")
+    status, output, _ = cli("translate", trained, "--file", tmp_path / "lines.txt", "--beams", "3")
     assert status == 0
     assert output.splitlines() == [texts[0] for texts in expected]
-    output = said("translate", trained, "\n".join(lines), "--beams", "3", "--json")[1]
+    output = cli("translate", trained, "\n".join(lines), "--beams", "3", "--json")[1]
     answers = [json.loads(line) for line in output.splitlines()]
     assert [answer["source"] for answer in answers] == lines
     assert [[target["text"] for target in answer["targets"]] for answer in answers] == expected
-    assert answers[0]["targets"][0]["score"] == pytest.approx(found[0][0].score, abs=1e-5)
-    status, output, _ = said("translate", trained, lines[0], "--beams", "3", "--all")
+    assert answers[0]["targets"][0]["score"] == pytest.approx(translations[0][0].score, abs=1e-5)
+    status, output, _ = cli("translate", trained, lines[0], "--beams", "3", "--all")
     assert len(output.splitlines()) == 1 + len(expected[0])
     assert "log-probability" in output
 
 
-def test_a_blank_line_answers_a_blank_line(trained, said, tmp_path):
+def test_blank_lines_stay_blank(trained, cli, tmp_path):
     path = tmp_path / "sums.txt"
-    refused(said("translate", trained, "9\x0b9"), "U+000B")  # one source, as it is in pairs
+    refused(cli("translate", trained, "9\x0b9"), "U+000B")  # does not separate lines
     path.write_text(" 11 plus 4\t\n\n  \n12 plus 5\r\n\n" + "13 plus 6\n" * 40 + "\n")
-    status, output, _ = said("translate", trained, "--file", path)
+    status, output, _ = cli("translate", trained, "--file", path)
     assert status == 0
-    alone = [said("translate", trained, f"{n} plus {n % 7}")[1] for n in (11, 12, 13)]
+    alone = [cli("translate", trained, f"{n} plus {n % 7}")[1] for n in (11, 12, 13)]
     assert output == f"{alone[0]}\n\n{alone[1]}\n{alone[2] * 40}\n"
-    data = [json.loads(line) for line in said("translate", trained, "--file", path, "--json")[1]
+    data = [json.loads(line) for line in cli("translate", trained, "--file", path, "--json")[1]
             .splitlines()]  # fmt: skip
     assert [bool(line["targets"]) for line in data] == [bool(line["source"]) for line in data]
     assert len(data) == 46
 
 
-def test_plot_draws_the_three_attentions_of_the_translation(trained, said, tmp_path, drawn):
+def test_plot_draws_the_three_attentions_of_the_translation(trained, cli, tmp_path, drawn):
     source = "12 plus 5"
-    assert said("plot", trained, source, "--out", tmp_path)[0] == 0
+    assert cli("plot", trained, source, "--out", tmp_path)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["heads.png"]
     [(blocks, _)] = drawn
     assert [block.heading.partition(":")[0] for block in blocks] == [
@@ -125,37 +125,37 @@ def test_plot_draws_the_three_attentions_of_the_translation(trained, said, tmp_p
     layers = cross_steps(model, torch.tensor([[*ids, model.config.end]]), begun)
     expected = [weights for steps in layers for weights in steps.weights[0].detach().numpy()]
     ours = [values for line in cross.lines for values in line.maps]
-    for one, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-4)
+    for weights, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(weights, other, atol=1e-6, rtol=1e-4)
     hidden = np.ma.getmaskarray(decoder.lines[0].maps[0])
     np.testing.assert_array_equal(hidden, np.tri(len(hidden)) == 0)
     alone = tmp_path / "cross.svg"
     only = ["--attention", "cross", "--heads", "0"]
-    assert said("plot", trained, source, *only, "--out", alone)[0] == 0
+    assert cli("plot", trained, source, *only, "--out", alone)[0] == 0
     assert [block.heading for block in drawn[1][0]] == [cross.heading]
-    refused(said("plot", trained, source, "--second", "5", "--out", alone.parent / "a"), "second")
-    refused(said("plot", trained, source, "--layers", "2", "--out", alone.parent / "a"), "from 0")
+    refused(cli("plot", trained, source, "--second", "5", "--out", alone.parent / "a"), "second")
+    refused(cli("plot", trained, source, "--layers", "2", "--out", alone.parent / "a"), "from 0")
 
 
-def test_the_beginning_of_a_source_is_read(trained, said):
-    status, output, error = said("translate", trained, "1" * 19, "--cut")
+def test_cut_reads_the_beginning_of_a_source(trained, cli):
+    status, output, error = cli("translate", trained, "1" * 19, "--cut")
     assert status == 0
-    assert output == said("translate", trained, "1" * 15)[1]
-    assert error == "the text is cut: 16 of its 20 tokens are read\n"  # its end is one
+    assert output == cli("translate", trained, "1" * 15)[1]
+    assert error == "the text is cut: 16 of its 20 tokens are read\n"  # with the end token
 
 
-def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
-    refused(said("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
-    refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
-    refused(said("translate", trained, "1" * 16), "17 tokens", "context of 16", "--cut")
-    misused(said("translate", trained, "1", "--beams", "0"), "--beams 0")
+def test_texts_that_cannot_be_translated_are_one_clear_line(trained, cli):
+    refused(cli("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
+    refused(cli("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
+    refused(cli("translate", trained, "1" * 16), "17 tokens", "context of 16", "--cut")
+    misused(cli("translate", trained, "1", "--beams", "0"), "--beams 0")
 
 
-def test_wrong_pairs_and_settings_are_one_clear_line(said, tsv, tmp_path):
+def test_wrong_pairs_and_settings_are_one_clear_line(cli, tsv, tmp_path):
     out = tmp_path / "run"
 
     def train(*arguments):
-        return said("train", "--out", out, *arguments, *SMALL)
+        return cli("train", "--out", out, *arguments, *SMALL)
 
     (tmp_path / "typo.toml").write_text("[model]\nwidht = 3\n")
     for arguments, *words in [

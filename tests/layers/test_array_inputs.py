@@ -1,4 +1,4 @@
-"""One sequence without a batch, and NumPy arrays, through every layer."""
+"""Single sequences and NumPy arrays as inputs of every layer."""
 
 import numpy as np
 import oracle
@@ -32,7 +32,7 @@ LAYERS = {
 
 
 def sources(name, *lead):
-    """What a layer reads: tokens, and for cross-attention a memory of other tokens."""
+    """Return the inputs of a layer: tokens, and a memory for cross-attention."""
     x = RANDOM.standard_normal((*lead, 7, 6))
     return (x, RANDOM.standard_normal((*lead, 4, 5))) if name == "cross" else (x,)
 
@@ -44,8 +44,10 @@ def test_one_sequence_is_a_batch_of_one_without_its_batch(name):
     batch = [x[None] for x in inputs]
     for method in ("forward", "project", "steps"):
         if hasattr(layer, method):
-            whole, one = getattr(layer, method)(*batch), getattr(layer, method)(*inputs)
-            for a, b in [(whole, one)] if method == "forward" else zip(whole, one, strict=True):
+            batched, single = getattr(layer, method)(*batch), getattr(layer, method)(*inputs)
+            if method == "forward":
+                batched, single = [batched], [single]
+            for a, b in zip(batched, single, strict=True):
                 torch.testing.assert_close(a[0], b)
     assert layer(*inputs).shape == torch.Size([7, layer(*batch).shape[-1]])
 
@@ -54,9 +56,8 @@ def test_one_sequence_with_a_mask_angles_and_a_cache():
     layer, x, angles = MultiHeadAttention(8, 2), torch.randn(5, 8), rotary(torch.arange(5), 4)
     mask = torch.rand(2, 5, 5) > 0.3  # of each head
     options = {"rotary": angles, "causal": True}
-    torch.testing.assert_close(
-        layer(x, mask=mask, **options), layer(x[None], mask=mask, **options)[0]
-    )
+    single, batched = layer(x, mask=mask, **options), layer(x[None], mask=mask, **options)
+    torch.testing.assert_close(single, batched[0])
     cache = KeyValueCache(layers=1, batch=1, kv_heads=2, capacity=5, head_width=4)[0]
     parts = [
         layer(x[n : n + 1], causal=True, rotary=tuple(t[n : n + 1] for t in angles), cache=cache)
@@ -69,19 +70,18 @@ def test_one_sequence_with_a_mask_angles_and_a_cache():
 @pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("double", [False, True])
 def test_arrays_of_float64_give_arrays_of_float64(name, lead, double):
-    """Also where the layer's weights are float32: they count as what they are, in float64."""
+    """Also with float32 weights: they are converted to float64 for the computation."""
     layer = LAYERS[name]()
     layer = layer.double() if double else layer
     arrays = sources(name, *lead)
-    kept = [weight.clone() for weight in layer.parameters()]
-    found = {
-        m: getattr(layer, m)(*arrays) for m in ("forward", "project", "steps") if hasattr(layer, m)
-    }
-    for before, weight in zip(kept, layer.parameters(), strict=True):
-        assert torch.equal(before, weight)  # of the type that they had
+    copies = [weight.clone() for weight in layer.parameters()]
+    methods = [name for name in ("forward", "project", "steps") if hasattr(layer, name)]
+    results = {name: getattr(layer, name)(*arrays) for name in methods}
+    for before, weight in zip(copies, layer.parameters(), strict=True):
+        assert torch.equal(before, weight)  # also the type
     layer.double()
     tensors = [torch.from_numpy(x) for x in arrays]
-    for method, result in found.items():
+    for method, result in results.items():
         expected = getattr(layer, method)(*tensors)
         if method == "forward":
             result, expected = [result], [expected]
@@ -95,13 +95,13 @@ def test_arrays_of_float64_give_arrays_of_float64(name, lead, double):
 
 def test_the_wider_of_two_types_counts():
     x = RANDOM.standard_normal((5, 6))
-    for weights, given, result in [
+    for weights, array_type, result_type in [
         (torch.float32, np.float16, np.float32),
         (torch.float32, np.float32, np.float32),
         (torch.float64, np.float32, np.float64),
         (torch.bfloat16, np.float16, np.float32),
     ]:
-        assert SelfAttention(6, 4).to(weights)(x.astype(given)).dtype == result
+        assert SelfAttention(6, 4).to(weights)(x.astype(array_type)).dtype == result_type
 
 
 def test_masks_of_arrays_equal_loops_in_numpy():
@@ -111,13 +111,12 @@ def test_masks_of_arrays_equal_loops_in_numpy():
     expected, _ = oracle.attention(*[torch.from_numpy(x)] * 3, mask, scale=1.0)
     np.testing.assert_allclose(layer(x, mask=mask), expected, atol=1e-12)
     keep = np.array([True, True, False, True, False])
-    np.testing.assert_allclose(
-        layer(x, mask=Padding(torch.from_numpy(keep)))[0], layer(x[keep])[0], atol=1e-12
-    )
+    padded = layer(x, mask=Padding(torch.from_numpy(keep)))
+    np.testing.assert_allclose(padded[0], layer(x[keep])[0], atol=1e-12)
 
 
 def document_001(x, query, key, value, back):
-    """Its `self_attention`, word for word."""
+    """Compute `self_attention` as in document 001."""
     queries, keys, values = x @ query, x @ key, x @ value
     weights = scipy.special.softmax(queries @ keys.T / np.sqrt(keys.shape[-1]), axis=1)
     return weights @ values @ back + x

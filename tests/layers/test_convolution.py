@@ -9,7 +9,7 @@ from heedful.layers import ShortConvolution
 from heedful.models import GPT, GPTConfig
 
 
-def made(width, reach):
+def random_layer(width, reach):
     layer = ShortConvolution(width, reach).double()
     for weight in layer.weights:
         nn.init.normal_(weight)
@@ -20,10 +20,10 @@ def model(reach):
     config = GPTConfig(
         vocabulary=23, context_length=16, width=12, layers=2, heads=3, convolution=reach
     )
-    found = GPT(config).eval()
-    for weight in found.convolution.weights:
+    gpt = GPT(config).eval()
+    for weight in gpt.convolution.weights:
         nn.init.normal_(weight)
-    return found
+    return gpt
 
 
 @given(
@@ -31,41 +31,41 @@ def model(reach):
 )
 def test_each_token_gets_those_before_it_weighted(batch, tokens, width, reach, seed):
     torch.manual_seed(seed)
-    layer = made(width, reach)
+    layer = random_layer(width, reach)
     x = torch.randn(batch, tokens, width, dtype=torch.float64)
     keep = torch.rand(batch, tokens) < 0.7
     numbers = x.numpy()
-    expected, kept = numbers.copy(), numbers.copy()
+    expected, masked = numbers.copy(), numbers.copy()
     for b, n in np.ndindex(batch, tokens):
         for back in range(1, min(n, reach) + 1):
             weight = layer.weights[back - 1].detach().numpy()
             expected[b, n] += weight * numbers[b, n - back]
-            kept[b, n] += weight * numbers[b, n - back] * keep[b, n - back].item()
+            masked[b, n] += weight * numbers[b, n - back] * keep[b, n - back].item()
     np.testing.assert_allclose(layer(x).detach(), expected, atol=1e-12)
-    np.testing.assert_allclose(layer(x, keep).detach(), kept, atol=1e-12)
+    np.testing.assert_allclose(layer(x, keep).detach(), masked, atol=1e-12)
 
 
 def test_its_gradients_are_those_of_finite_differences():
-    layer, x = made(4, 2), torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    layer, x = random_layer(4, 2), torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.weights))
 
 
 def test_padding_before_a_text_changes_nothing_with_or_without_a_cache():
     gpt, ids = model(3), torch.randint(23, (2, 9))
-    whole = gpt(ids).logits
+    full = gpt(ids).logits
     padded = torch.cat([torch.randint(23, (2, 2)), ids], 1)
     keep = torch.ones(2, 11, dtype=torch.bool)
     keep[:, :2] = False
     close = {"atol": 1e-5, "rtol": 0}
-    torch.testing.assert_close(gpt(padded, keep=keep).logits[:, 2:], whole, **close)
+    torch.testing.assert_close(gpt(padded, keep=keep).logits[:, 2:], full, **close)
     cache = gpt.new_cache(2, capacity=5)
     gpt(padded[:, :4], keep=keep[:, :4], cache=cache)
-    cache.widen(11)
+    cache.grow(11)
     later = gpt(padded[:, 4:], keep=keep, cache=cache).logits
-    torch.testing.assert_close(later, whole[:, 2:], **close)
+    torch.testing.assert_close(later, full[:, 2:], **close)
     cache.cut(7)  # the same tokens again, after those that are left
     again = gpt(padded[:, 7:], keep=keep, cache=cache).logits
-    torch.testing.assert_close(again, whole[:, 5:], **close)
+    torch.testing.assert_close(again, full[:, 5:], **close)
 
 
 def test_its_numbers_are_explained():
@@ -79,8 +79,8 @@ def test_its_numbers_are_explained():
     expected[2:] += second * x[:-2]
     np.testing.assert_allclose(before.numbers(), expected, atol=1e-6)
     np.testing.assert_allclose(joint.numbers(), x + expected, atol=1e-6)
-    told = before.how(0, 3, 5)
-    np.testing.assert_allclose(told.numbers, [x[2, 5], first[5], x[1, 5], second[5]], atol=1e-6)
+    terms = before.how(0, 3, 5)
+    np.testing.assert_allclose(terms.numbers, [x[2, 5], first[5], x[1, 5], second[5]], atol=1e-6)
     assert before.how(0, 0, 5).numbers == ()
     assert not before.numbers()[0].signbit().any()  # or the page says −0.0000
     torch.testing.assert_close(joint.numbers(), gpt.hidden_states(ids)[0][0], atol=1e-6, rtol=0)

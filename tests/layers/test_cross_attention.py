@@ -1,4 +1,4 @@
-"""Cross-attention beside torch's own, with a memory of another width, padding and a cache."""
+"""Cross-attention against torch's, with a memory of another width, padding and a cache."""
 
 import pytest
 import torch
@@ -11,13 +11,13 @@ from heedful.ops.masks import Padding
 
 
 def as_torchs(layer, width, memory_width):
-    """torch's nn.MultiheadAttention with the weights of ours."""
-    theirs = torch.nn.MultiheadAttention(
+    """Return an nn.MultiheadAttention with the weights of the layer."""
+    reference = torch.nn.MultiheadAttention(
         width, layer.heads, kdim=memory_width, vdim=memory_width, batch_first=True
     )
     key, value = layer.memory.weight.chunk(2)
     weights = {"q_proj_weight": layer.query.weight, "k_proj_weight": key, "v_proj_weight": value}
-    if width == memory_width:  # it keeps the three in one where they have one shape
+    if width == memory_width:  # equal shapes: it has a single matrix
         weights = {"in_proj_weight": torch.cat([layer.query.weight, key, value])}
     key_bias, value_bias = layer.memory.bias.chunk(2)
     weights |= {
@@ -25,8 +25,8 @@ def as_torchs(layer, width, memory_width):
         "out_proj.weight": layer.output.weight,
         "out_proj.bias": layer.output.bias,
     }
-    theirs.load_state_dict(weights)
-    return theirs
+    reference.load_state_dict(weights)
+    return reference
 
 
 @settings(max_examples=15)
@@ -40,21 +40,21 @@ def as_torchs(layer, width, memory_width):
 def test_it_equals_torchs_own(heads, head_width, memory_width, tokens, others):
     width = heads * head_width
     layer = CrossAttention(width, memory_width, heads=heads, bias=True)
-    theirs = as_torchs(layer, width, memory_width)
+    reference = as_torchs(layer, width, memory_width)
     inputs = [torch.randn(2, tokens, width), torch.randn(2, others, memory_width)]
     keep = torch.arange(others) < torch.tensor([[others], [max(1, others - 2)]])
     direction = torch.randn(2, tokens, width)
-    found = []
+    results = []
     for call in (
         lambda x, memory: layer(x, memory, mask=Padding(keep)),
-        lambda x, memory: theirs(x, memory, memory, key_padding_mask=~keep)[0],
+        lambda x, memory: reference(x, memory, memory, key_padding_mask=~keep)[0],
     ):
         leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         output = call(*leaves)
         output.backward(direction)
-        found.append([output, *(leaf.grad for leaf in leaves)])
-    torch.testing.assert_close(*found, atol=2e-6, rtol=1e-5)
-    _, weights = theirs(*inputs, inputs[1], key_padding_mask=~keep, average_attn_weights=False)
+        results.append([output, *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*results, atol=2e-6, rtol=1e-5)
+    _, weights = reference(*inputs, inputs[1], key_padding_mask=~keep, average_attn_weights=False)
     steps = layer.steps(*inputs, mask=Padding(keep))
     torch.testing.assert_close(steps.weights, weights, atol=1e-6, rtol=1e-5)
 
@@ -70,10 +70,10 @@ def cache_for(layer, batch, capacity):
 def test_the_memory_is_projected_once(mask):
     layer = CrossAttention(8, 5, heads=2)
     words, memory = torch.randn(3, 4, 8), torch.randn(3, 7, 5)
-    whole, cache, calls = layer(words, memory, mask=mask), cache_for(layer, 3, 9), []
+    full, cache, calls = layer(words, memory, mask=mask), cache_for(layer, 3, 9), []
     layer.memory.register_forward_hook(lambda *_: calls.append(1))
     parts = [layer(words[:, n : n + 1], memory, mask=mask, cache=cache) for n in range(4)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(parts, dim=1), full, atol=1e-6, rtol=1e-5)
     assert len(calls) == 1
 
 
@@ -81,9 +81,8 @@ def test_gradients():
     layer = CrossAttention(4, 3, heads=2).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(1, 5, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda x, memory, *_: layer(x, memory), (x, memory, *layer.parameters())
-    )
+    inputs = (x, memory, *layer.parameters())
+    assert torch.autograd.gradcheck(lambda x, memory, *_: layer(x, memory), inputs)
 
 
 def test_what_does_not_fit(as_a_user):
@@ -99,7 +98,7 @@ def test_what_does_not_fit(as_a_user):
         (lambda: CrossAttention(8, heads=3), "divides the width"),
         (lambda: layer(x[:1], memory[:1], cache=cache), r"a cache for a batch of 3"),
         (lambda: CrossAttention(8, 5, heads=4)(x, memory, cache=cache), "2 heads of width 4"),
-        (lambda: layer(x, memory[:, :6], cache=cache), r"the 7 that the cache holds"),
+        (lambda: layer(x, memory[:, :6], cache=cache), r"the 7 tokens in the cache"),
     ]:
         with pytest.raises(ArgumentError, match=words):
             call()

@@ -15,7 +15,7 @@ from heedful.ops.positions import rotary
 
 
 def copied(ours, torchs):
-    """torch's own multi-head attention with our weights."""
+    """Copy the weights of our layer to torch's multi-head attention."""
     with torch.no_grad():
         torchs.in_proj_weight.copy_(ours.projection.weight)
         torchs.in_proj_bias.copy_(ours.projection.bias)
@@ -26,31 +26,30 @@ def copied(ours, torchs):
 @pytest.mark.parametrize("causal", [False, True])
 def test_output_and_gradients_equal_torchs_own(causal):
     ours = MultiHeadAttention(12, 3, bias=True).double()
-    theirs = copied(ours, nn.MultiheadAttention(12, 3, batch_first=True).double())
+    reference = copied(ours, nn.MultiheadAttention(12, 3, batch_first=True).double())
     x = torch.randn(2, 7, 12, dtype=torch.float64, requires_grad=True)
     forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
-    expected, weights = theirs(x, x, x, attn_mask=forbidden, average_attn_weights=False)
+    expected, weights = reference(x, x, x, attn_mask=forbidden, average_attn_weights=False)
     got = ours(x, causal=causal)
     torch.testing.assert_close(ours.steps(x, causal=causal).weights, weights, atol=1e-12, rtol=0)
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
     ahead = torch.randn_like(got)
-    wanted = torch.autograd.grad(expected, [x, theirs.in_proj_weight], ahead)
-    for a, b in zip(
-        torch.autograd.grad(got, [x, ours.projection.weight], ahead), wanted, strict=True
-    ):
+    expected_gradients = torch.autograd.grad(expected, [x, reference.in_proj_weight], ahead)
+    gradients = torch.autograd.grad(got, [x, ours.projection.weight], ahead)
+    for a, b in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
 
 def test_grouped_keys_equal_repeated_keys():
     grouped = MultiHeadAttention(20, 4, kv_heads=2, head_width=6)
-    whole = MultiHeadAttention(20, 4, head_width=6)
+    full = MultiHeadAttention(20, 4, head_width=6)
     query, key, value = grouped.projection.weight.unflatten(0, (-1, 6)).split([4, 2, 2])
     repeated = [query, *(t.repeat_interleave(2, dim=0) for t in (key, value))]
     with torch.no_grad():
-        whole.projection.weight.copy_(torch.cat(repeated).flatten(0, 1))
-    whole.output.load_state_dict(grouped.output.state_dict())
+        full.projection.weight.copy_(torch.cat(repeated).flatten(0, 1))
+    full.output.load_state_dict(grouped.output.state_dict())
     x = torch.randn(3, 5, 20)
-    torch.testing.assert_close(grouped(x, causal=True), whole(x, causal=True))
+    torch.testing.assert_close(grouped(x, causal=True), full(x, causal=True))
 
 
 def test_normalised_queries_and_keys_have_the_size_of_their_width():
@@ -66,14 +65,14 @@ def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
     layer = MultiHeadAttention(16, 4, kv_heads=2, qk_norm=True).eval()
     x = torch.randn(2, 9, 16)
     angles = rotary(torch.arange(9), 4)
-    whole = layer(x, causal=True, rotary=angles, mask=mask)
+    full = layer(x, causal=True, rotary=angles, mask=mask)
     cache = KeyValueCache(layers=1, batch=2, kv_heads=2, capacity=9, head_width=4)[0]
     pieces = []
     for start, stop in [(0, 4), (4, 5), (5, 9)]:
         part = mask if not isinstance(mask, Padding) else Padding(mask.keep[:, :stop])
         turned = tuple(t[start:stop] for t in angles)
         pieces.append(layer(x[:, start:stop], causal=True, rotary=turned, mask=part, cache=cache))
-    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full, atol=1e-6, rtol=0)
 
 
 def test_a_full_cache_says_so():
@@ -120,15 +119,13 @@ def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
 
 @pytest.mark.parametrize("shape", [(12,), (2, 3, 5, 12)])
 def test_what_is_no_sequence_and_no_batch_is_refused(shape, as_a_user):
-    with pytest.raises(
-        ArgumentError, match=r"expected \(tokens, width\) or \(batch, tokens, width"
-    ):
+    with pytest.raises(ArgumentError, match=r"\(tokens, width\) or \(batch, tokens, width\)"):
         MultiHeadAttention(12, 3)(torch.zeros(shape))
 
 
 def test_rotated_heads_know_distances_and_not_places():
     layer = MultiHeadAttention(16, 4).double()
     x = torch.randn(2, 7, 16, dtype=torch.float64)
-    here, there = (rotary(torch.arange(start, start + 7), 4) for start in (0, 900))
-    torch.testing.assert_close(layer(x, rotary=here), layer(x, rotary=there), atol=1e-5, rtol=0)
-    assert not torch.allclose(layer(x, rotary=here), layer(x), atol=1e-3)
+    near, far = (rotary(torch.arange(start, start + 7), 4) for start in (0, 900))
+    torch.testing.assert_close(layer(x, rotary=near), layer(x, rotary=far), atol=1e-5, rtol=0)
+    assert not torch.allclose(layer(x, rotary=near), layer(x), atol=1e-3)

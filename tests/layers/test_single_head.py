@@ -1,4 +1,4 @@
-"""The layers with one head, against loops in NumPy and the documents' shapes."""
+"""The layers with one head, against loops in NumPy."""
 
 import numpy as np
 import oracle
@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.layers import (
-    CausalAttention,
-    SelfAttention,
-    SimpleSelfAttention,
-)
+from heedful.layers import CausalAttention, SelfAttention, SimpleSelfAttention
 from heedful.text.example_texts import EMBEDDINGS
 
 LAYERS = {
@@ -24,7 +20,7 @@ LAYERS = {
 
 
 def written_out(layer, x, causal):
-    """The same layer in NumPy, from its parameters alone."""
+    """Compute the layer in NumPy from its parameters."""
     weights = {name: oracle.numpy(p) for name, p in layer.named_parameters()}
 
     def through(name, x):
@@ -77,15 +73,15 @@ def test_document_002():
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_head_equals_torchs_own(causal):
     layer = SelfAttention(6, bias=True, project_back=True).double()
-    theirs = torch.nn.MultiheadAttention(6, 1, batch_first=True).double()
+    reference = torch.nn.MultiheadAttention(6, 1, batch_first=True).double()
     parts = [getattr(layer, name) for name in ("query", "key", "value")]
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-        theirs.out_proj.load_state_dict(layer.output.state_dict())
+        reference.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        reference.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        reference.out_proj.load_state_dict(layer.output.state_dict())
     x = torch.randn(2, 7, 6, dtype=torch.float64, requires_grad=True)
     forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
-    outputs = [layer(x, causal=causal), theirs(x, x, x, attn_mask=forbidden)[0]]
+    outputs = [layer(x, causal=causal), reference(x, x, x, attn_mask=forbidden)[0]]
     torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
     direction = torch.randn_like(x)
     gradients = [torch.autograd.grad(output, x, direction)[0] for output in outputs]

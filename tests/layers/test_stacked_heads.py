@@ -1,4 +1,4 @@
-"""Heads one by one and in one product: the same weights, outputs and gradients."""
+"""Separate heads and `MultiHeadAttention`: equal weights, outputs and gradients."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from heedful.layers import MultiHeadAttention, StackedHeads
 
 
 def gradients_by_row(layer):
-    """Of query, key and value of every head, and of the output, in one order for both forms."""
+    """Return the gradients of all projections, in the same order for both forms."""
     if isinstance(layer, StackedHeads):
         parts = [getattr(head, part) for part in ("query", "key", "value") for head in layer.heads]
         rows = [torch.cat([getattr(p, n).grad for p in parts]) for n in parts[0].state_dict()]
@@ -38,19 +38,18 @@ def test_the_two_forms_are_equal(heads, head_width, width, tokens, bias, output_
     else:
         stacked = StackedHeads(width, heads, **options)
         product = stacked.to_product()
-    assert sum(p.numel() for p in stacked.parameters()) == sum(
-        p.numel() for p in product.parameters()
-    )
+    first, second = (sum(p.numel() for p in layer.parameters()) for layer in (stacked, product))
+    assert first == second
     x, direction = torch.randn(2, tokens, width), torch.randn(2, tokens, width)
-    outputs, into = [], []
+    outputs, gradients = [], []
     for layer in (stacked, product):
         inputs = x.clone().requires_grad_()
         output = layer(inputs, causal=causal)
         output.backward(direction)
         outputs.append(output)
-        into.append([inputs.grad, *gradients_by_row(layer)])
+        gradients.append([inputs.grad, *gradients_by_row(layer)])
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(*into, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
 def test_there_and_back_is_the_same():
@@ -58,9 +57,9 @@ def test_there_and_back_is_the_same():
     again = StackedHeads.from_product(first.to_product())
     assert not again.training
     assert again.heads[0].dropout == 0.25
-    for one, other in zip(first.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
-        assert one.data_ptr() != other.data_ptr()
+    for before, after in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(before, after)
+        assert before.data_ptr() != after.data_ptr()
 
 
 @pytest.mark.parametrize("options", [{"kv_heads": 2}, {"qk_norm": True}])

@@ -1,4 +1,4 @@
-"""Texts of any number and length, shared out among processes: nothing twice, nothing missing."""
+"""Surveys of texts of any number and length, divided among processes without gaps or overlap."""
 
 import weakref
 from contextlib import nullcontext
@@ -12,9 +12,9 @@ from heedful.errors import ArgumentError, RunError
 from heedful.loaded import LoadedBert, LoadedGPT, LoadedTransformers, head_survey, survey
 from heedful.processes import Processes
 from heedful.recording import HeadTotals
-from heedful.text import BPETokenizer, CharacterTokenizer, FramedTokenizer
+from heedful.text import BPETokenizer, CharacterTokenizer, RobertaTokenizer
 
-PAIRS = FramedTokenizer(BPETokenizer.train(["the cat sat on the mat "] * 3, 262))
+PAIRS = RobertaTokenizer(BPETokenizer.train(["the cat sat on the mat "] * 3, 262))
 LONG = "a bad cab, a faded badge ".replace(",", "") * 2
 
 
@@ -31,39 +31,39 @@ def folder(tmp_path):
 
 
 def ids_of(contexts):
-    return [one.inputs["ids"][0].tolist() for one in contexts]
+    return [each.inputs["ids"][0].tolist() for each in contexts]
 
 
 def test_a_gpt_reads_every_token_once_in_full_contexts(gpt):
-    found = ids_of(gpt.contexts(LONG))
-    assert [*chain(*found)] == LETTERS.encode(LONG)
-    assert [len(ids) for ids in found] == [13, 13, 13, 9]
+    contexts = ids_of(gpt.contexts(LONG))
+    assert [*chain(*contexts)] == LETTERS.encode(LONG)
+    assert [len(ids) for ids in contexts] == [13, 13, 13, 9]
     assert [len(ids) for ids in ids_of(gpt.contexts(LONG, 9))] == [9] * 5 + [3]
     assert gpt.contexts("") == []
-    [whole] = gpt.contexts("a bad cab")
-    assert whole.inputs["ids"].equal(gpt.read("a bad cab").inputs["ids"])
+    [context] = gpt.contexts("a bad cab")
+    assert context.inputs["ids"].equal(gpt.read("a bad cab").inputs["ids"])
 
 
-def test_what_stands_before_a_text_stands_before_each_context(gpt, monkeypatch):
-    monkeypatch.setattr(CharacterTokenizer, "first", (7, 7))
-    found = ids_of(gpt.contexts(LONG, 5))
-    assert all(ids[:2] == [7, 7] for ids in found)
-    assert [*chain(*(ids[2:] for ids in found))] == LETTERS.encode(LONG)
+def test_tokens_before_a_text_are_before_each_context(gpt, monkeypatch):
+    monkeypatch.setattr(CharacterTokenizer, "prefix_ids", (7, 7))
+    contexts = ids_of(gpt.contexts(LONG, 5))
+    assert all(ids[:2] == [7, 7] for ids in contexts)
+    assert [*chain(*(ids[2:] for ids in contexts))] == LETTERS.encode(LONG)
 
 
 @pytest.mark.parametrize("tokenizer", [WORDS, PAIRS], ids=["words", "pairs"])
-def test_each_context_of_a_bert_is_framed(tokenizer):
+def test_each_context_of_a_bert_has_special_tokens(tokenizer):
     bert, text = opened(LoadedBert, tokenizer), "the cat sat on the mat " * 4
-    frame = tokenizer.inputs("").ids
-    found = bert.contexts(text, 8)
-    assert len(found) > 2
+    special = tokenizer.inputs("").ids
+    contexts = bert.contexts(text, 8)
+    assert len(contexts) > 2
     inside = []
-    for one in found:
-        ids = one.inputs["ids"][0].tolist()
-        assert len(ids) == 8 or one is found[-1]
-        assert one.inputs["segments"].shape == (1, len(ids))
-        if frame:
-            assert [ids[0], ids[-1]] == frame
+    for context in contexts:
+        ids = context.inputs["ids"][0].tolist()
+        assert len(ids) == 8 or context is contexts[-1]
+        assert context.inputs["segments"].shape == (1, len(ids))
+        if special:
+            assert [ids[0], ids[-1]] == special
             ids = ids[1:-1]
         inside += ids
     assert inside == tokenizer.encode(text)
@@ -75,13 +75,13 @@ def test_each_context_of_a_bert_is_framed(tokenizer):
 
 def test_an_encoder_decoder_translates_each_context(seq2seq):
     text = "gfed cab bad faded"
-    found = seq2seq.contexts(text)
-    sources = [one.inputs["source"][0].tolist() for one in found]
+    contexts = seq2seq.contexts(text)
+    sources = [context.inputs["source"][0].tolist() for context in contexts]
     assert [len(source) for source in sources] == [13, 7]
     assert all(source[-1] == seq2seq.model.config.end for source in sources)
     assert [id for source in sources for id in source[:-1]] == LETTERS.encode(text)
     first = seq2seq.read(text[:12])
-    assert all(found[0].inputs[name].equal(first.inputs[name]) for name in ("source", "target"))
+    assert all(contexts[0].inputs[name].equal(first.inputs[name]) for name in ("source", "target"))
 
 
 def test_a_model_of_transformers_has_the_contexts_of_ours(bert, monkeypatch):
@@ -92,50 +92,50 @@ def test_a_model_of_transformers_has_the_contexts_of_ours(bert, monkeypatch):
         vocab_size=WORDS.size, hidden_size=12, num_hidden_layers=1, num_attention_heads=3,
         intermediate_size=8, max_position_embeddings=CONTEXT,
     )  # fmt: skip
-    theirs = LoadedTransformers(transformers.BertModel(config).eval(), tokenizer, Path())
+    loaded = LoadedTransformers(transformers.BertModel(config).eval(), tokenizer, Path())
     for most in (None, 8):
-        found = theirs.contexts(text, most)
-        assert [one.inputs["input_ids"][0].tolist() for one in found] == ids_of(
+        contexts = loaded.contexts(text, most)
+        assert [each.inputs["input_ids"][0].tolist() for each in contexts] == ids_of(
             bert.contexts(text, most)
         )
-        for one in found:
-            assert {tensor.shape for tensor in one.inputs.values()} == {(1, len(one.tokens))}
-    assert theirs.contexts("") == []
-    assert len(theirs.recorded(theirs.contexts(text)[0])) == 1
+        for context in contexts:
+            assert {t.shape for t in context.inputs.values()} == {(1, len(context.tokens))}
+    assert loaded.contexts("") == []
+    assert len(loaded.record_inputs(loaded.contexts(text)[0])) == 1
     with pytest.raises(ArgumentError, match="contexts of 14 tokens; expected at most 13"):
-        theirs.contexts(text, 14)
+        loaded.contexts(text, 14)
     monkeypatch.setattr(LoadedTransformers, "context_length", None)
-    [whole] = theirs.contexts(text)  # where nothing limits it
-    assert whole.tokens == theirs.read(text).tokens
+    [context] = loaded.contexts(text)  # without a limit
+    assert context.tokens == loaded.read(text).tokens
 
 
 # Sharing out
 
 
-class Played(Processes):
-    """One of several processes that run one after another, the first one last."""
+class OneByOne(Processes):
+    """One of several processes that run one after another, the first process last."""
 
-    def __init__(self, rank, found):
-        super().__init__(rank, len(found))
-        self.found = found
+    def __init__(self, rank, results):
+        super().__init__(rank, len(results))
+        self.results = results
 
-    def announced_of(self, do):
+    def computed_by_first(self, do):
         return do()
 
-    def together(self, timeout):
+    def process_group(self, timeout):
         return nullcontext()
 
-    def each(self, own):
-        self.found[self.rank] = own
-        return self.found if self.is_first else [own]
+    def each(self, value):
+        self.results[self.rank] = value
+        return self.results if self.is_first else [value]
 
 
 def shared(count, opened, names, **options):
-    """What is found by so many processes."""
+    """The survey of `count` processes."""
     parts = [None] * count
     for rank in reversed(range(count)):
-        found = survey(opened, names, HeadTotals, processes=Played(rank, parts), **options)
-    return found
+        result = survey(opened, names, HeadTotals, processes=OneByOne(rank, parts), **options)
+    return result
 
 
 @pytest.fixture
@@ -143,36 +143,36 @@ def in_small_parts(monkeypatch):
     monkeypatch.setattr(head_survey, "PIECE", 20)
 
 
-def test_any_number_of_processes_finds_the_same_to_the_bit(gpt, folder, in_small_parts):
+def test_any_number_of_processes_has_the_same_results_to_the_bit(gpt, folder, in_small_parts):
     alone = survey(gpt, [folder], HeadTotals)
     assert (alone.texts, alone.left_out) == (4, [])
     assert alone.tokens == sum(len(path.read_text()) for path in folder.rglob("*.txt"))
     for count in (2, 3, 11):
-        found = shared(count, gpt, [folder])
-        assert found.found.heads() == alone.found.heads()
-        assert (found.texts, found.contexts, found.tokens) == (4, alone.contexts, alone.tokens)
+        result = shared(count, gpt, [folder])
+        assert result.found.heads() == alone.found.heads()
+        assert (result.texts, result.contexts, result.tokens) == (4, alone.contexts, alone.tokens)
 
 
-def test_it_is_what_the_contexts_give_one_by_one(gpt, folder):
+def test_results_are_those_of_the_contexts_one_by_one(gpt, folder):
     by_hand = HeadTotals()
     paths = sorted(folder.rglob("*.txt"), key=lambda path: path.relative_to(folder))
     for number, path in enumerate(paths):
         for i in range(0, len(path.read_text()), CONTEXT):
             by_hand.add(gpt.record(path.read_text()[i : i + CONTEXT]), (number, i))
-    found = survey(gpt, [folder], HeadTotals)
-    assert found.found.heads() == by_hand.heads()
-    assert found.contexts == 1 + 4 + 2 + 1
+    result = survey(gpt, [folder], HeadTotals)
+    assert result.found.heads() == by_hand.heads()
+    assert result.contexts == 1 + 4 + 2 + 1
 
 
-def test_a_text_of_more_pieces_than_its_size_tells_is_read_whole(gpt, tmp_path, in_small_parts):
-    """A word and its space are twelve letters: of 20 a piece has one."""
+def test_a_text_of_more_pieces_than_estimated_is_read_completely(gpt, tmp_path, in_small_parts):
+    """A word and its space have twelve characters, so a piece of 20 has one word."""
     text = "abcdefgabcd " * 5
     (tmp_path / "long.txt").write_text(text)
     pieces = [*head_survey.FileSource((str(tmp_path / "long.txt"),)).pieces(20)]
     assert len(pieces) > -(-len(text) // 20)
     for count in (1, 3):
-        found = shared(count, gpt, [tmp_path])
-        assert (found.contexts, found.tokens) == (len(pieces), len(text))
+        result = shared(count, gpt, [tmp_path])
+        assert (result.contexts, result.tokens) == (len(pieces), len(text))
 
 
 def test_no_recording_is_kept(gpt, folder):
@@ -180,12 +180,12 @@ def test_no_recording_is_kept(gpt, folder):
 
     class Watching(HeadTotals):
         def add(self, recording, *rest):
-            assert not [one for one in alive if one() is not None]
+            assert not [ref for ref in alive if ref() is not None]
             alive.append(weakref.ref(recording))
             super().add(recording, *rest)
 
-    found = survey(gpt, [folder], Watching)
-    assert found.contexts == len(alive) == 8
+    result = survey(gpt, [folder], Watching)
+    assert result.contexts == len(alive) == 8
 
 
 def test_a_file_that_is_named_twice_is_read_once(gpt, folder):
@@ -207,59 +207,59 @@ def test_a_text_that_fails_is_named_and_the_others_are_read(gpt, folder, forbid)
     (folder / "b4.txt").write_text("never read")
     forbid(folder / "b4.txt")
     for count in (1, 3):
-        found = shared(count, gpt, [folder], include="*.txt")
-        assert found.found.heads() == good.found.heads()
-        assert (found.texts, found.tokens) == (good.texts, good.tokens)
+        result = shared(count, gpt, [folder], include="*.txt")
+        assert result.found.heads() == good.found.heads()
+        assert (result.texts, result.tokens) == (good.texts, good.tokens)
         words = ["is empty", "has one token", "'z'", "0xff", "Permission denied"]
-        assert [Path(one.path).name for one in found.left_out] == [
+        assert [Path(part.path).name for part in result.left_out] == [
             f"b{i}.txt" for i in range(len(words))
         ]
-        for one, word in zip(found.left_out, words, strict=True):
-            assert word in str(one)
-            assert one.path in str(one)
-            assert "\n" not in str(one)
+        for part, word in zip(result.left_out, words, strict=True):
+            assert word in str(part)
+            assert part.path in str(part)
+            assert "\n" not in str(part)
 
 
 def test_of_a_long_text_the_parts_that_fail_are_named(gpt, tmp_path, in_small_parts):
     path = tmp_path / "long.txt"
     path.write_text("a bad cab and a bad cab " * 3)  # n is no letter of the tokenizer's
     text = path.read_text()
-    pieces = [at for at, piece in enumerate(head_survey.FileSource((str(path),)).pieces(20))
+    pieces = [n for n, piece in enumerate(head_survey.FileSource((str(path),)).pieces(20))
               if "n" in piece]  # fmt: skip
     for count in (1, 2):
-        found = shared(count, gpt, [path])
-        assert [one.part - 1 for one in found.left_out] == pieces
-        assert {one.parts for one in found.left_out} == {-(-len(text) // 20)}
-        assert str(found.left_out[0]).startswith(f"{path}, part {pieces[0] + 1} of 4: ")
-        assert 0 < found.tokens < len(text)
+        result = shared(count, gpt, [path])
+        assert [left_out.part - 1 for left_out in result.left_out] == pieces
+        assert {left_out.parts for left_out in result.left_out} == {-(-len(text) // 20)}
+        assert str(result.left_out[0]).startswith(f"{path}, part {pieces[0] + 1} of 4: ")
+        assert 0 < result.tokens < len(text)
     path.write_bytes(b"a bad cab a bad cab a \xff cab " * 2)
     alone, two = shared(1, gpt, [path]), shared(2, gpt, [path])
-    assert [left.part for left in alone.left_out] == [1]  # a block is decoded as one
+    assert [part.part for part in alone.left_out] == [1]  # a block is decoded as one
     assert (two.left_out, two.tokens) == (alone.left_out, alone.tokens)
 
 
-def test_what_fails_halfway_is_not_taken_in_by_half(gpt, folder, monkeypatch):
+def test_what_fails_halfway_is_not_added_by_half(gpt, folder, monkeypatch):
     """The third context of b.txt fails: its first two are not counted either."""
-    contexts, record = [], LoadedGPT.recorded
+    contexts, record = [], LoadedGPT.record_inputs
 
-    def recorded(self, given):
-        contexts.append(given)
+    def record_inputs(self, inputs):
+        contexts.append(inputs)
         if len(contexts) == 4:
             raise RunError("no luck")
-        return record(self, given)
+        return record(self, inputs)
 
-    monkeypatch.setattr(LoadedGPT, "recorded", recorded)
-    found = survey(gpt, [folder], HeadTotals)
-    assert [str(one) for one in found.left_out] == [f"{folder / 'b.txt'}: no luck"]
+    monkeypatch.setattr(LoadedGPT, "record_inputs", record_inputs)
+    result = survey(gpt, [folder], HeadTotals)
+    assert [str(part) for part in result.left_out] == [f"{folder / 'b.txt'}: no luck"]
     monkeypatch.undo()
     rest = [folder / name for name in ("a.txt", "c", "e.txt")]
-    assert found.found.heads() == survey(gpt, rest, HeadTotals).found.heads()
+    assert result.found.heads() == survey(gpt, rest, HeadTotals).found.heads()
 
 
 def test_an_error_that_nobody_expects_names_its_text(gpt, folder, monkeypatch):
-    def recorded(self, given):
+    def record_inputs(self, inputs):
         raise RuntimeError("allocate memory:\n too much")
 
-    monkeypatch.setattr(LoadedGPT, "recorded", recorded)
+    monkeypatch.setattr(LoadedGPT, "record_inputs", record_inputs)
     with pytest.raises(RunError, match=r"a.txt: unexpected RuntimeError: allocate memory: too"):
         survey(gpt, [folder], HeadTotals)

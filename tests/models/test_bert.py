@@ -1,4 +1,4 @@
-"""BERTs that transformers saved, every parameter re-drawn: the same numbers in ours, and back."""
+"""BERT checkpoints of transformers with random parameters: heedful computes the same."""
 
 import json
 
@@ -38,7 +38,7 @@ def bert(kind="BertForMaskedLM", **changes):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A tiny BERT as transformers saves it, and ours from the same directory."""
+    """A tiny BERT saved by transformers, and heedful's from the same directory."""
 
     def call(kind="BertForMaskedLM", **changes):
         theirs = bert(kind, **changes)
@@ -53,7 +53,7 @@ def close(ours, theirs):
 
 
 def same_everywhere(ours, theirs, ids, segments=None, keep=None):
-    """All hidden states at the real tokens, and whatever both models make of them."""
+    """Compare all hidden states at the real tokens, and the outputs that both models have."""
     real = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
     mask = None if keep is None else keep.long()
     with torch.inference_mode():
@@ -66,8 +66,8 @@ def same_everywhere(ours, theirs, ids, segments=None, keep=None):
     compared = [(names[name], value) for name, value in his.items() if name in names]
     assert compared
     for name, expected in compared:
-        found = getattr(mine, name)
-        close(*((found[real], expected[real]) if name == "logits" else (found, expected)))
+        actual = getattr(mine, name)
+        close(*((actual[real], expected[real]) if name == "logits" else (actual, expected)))
 
 
 def batch(rows=3, tokens=13):
@@ -123,7 +123,7 @@ def test_padding_on_either_side(side, saved):
 
 
 def test_old_names_positions_and_copies_of_the_table(tmp_path):
-    """As the first checkpoints have them: gamma and beta, a buffer, the decoder written out."""
+    """The names of the first checkpoints: gamma and beta, a buffer, a separate decoder."""
     theirs = bert("BertForPreTraining")
     theirs.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -148,7 +148,7 @@ def test_old_names_positions_and_copies_of_the_table(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_shards_of_each_type(dtype, tmp_path):
-    """Queries, keys and values, which ours has as one, may lie in different shards."""
+    """Query, key and value weights, which heedful joins, may be in different shards."""
     theirs = bert().to(dtype)
     theirs.save_pretrained(tmp_path, max_shard_size="5KB")
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
@@ -160,7 +160,7 @@ def test_shards_of_each_type(dtype, tmp_path):
 
 
 def test_one_training_step_gives_the_same_loss_and_gradients(saved):
-    """Id 0 is among the ids: reading it does not train its row, guessing it does."""
+    """Id 0 occurs in the input: its input embedding gets no gradient, its output row does."""
     theirs, ours = saved(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ids, segments = batch(3, 17)
     ids[:, 2] = 0
@@ -176,7 +176,7 @@ def test_one_training_step_gives_the_same_loss_and_gradients(saved):
     gradient = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     compared = 0
     for name, parameter in ours.named_parameters():
-        for their_name, mine in BERT.of(name).theirs(parameter.grad).items():
+        for their_name, mine in BERT.entry(name).to_checkpoint(parameter.grad).items():
             close(mine, gradient[their_name])
             compared += 1
     assert compared == len(gradient)
@@ -207,7 +207,7 @@ def test_transformers_opens_what_is_exported(parts, kind, tmp_path):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_steps_are_those_of_the_model(padded, saved):
-    """The maps of each layer are transformers' own, and lead to the recorded output."""
+    """Each layer's maps equal transformers' maps and reproduce the recorded output."""
     theirs, ours = saved("BertModel")
     ids, segments = batch(2, 11)
     keep = torch.arange(11)[None] < torch.tensor([[11], [8]]) if padded else None
@@ -236,7 +236,7 @@ def test_new_weights_are_those_of_the_paper():
     assert 0 < float(model.positions.detach().std()) < 0.12
 
 
-def test_input_that_does_not_fit_is_one_clear_line():
+def test_invalid_input_is_a_one_line_error():
     model = Bert(BertConfig(**TINY))
     ids = torch.zeros(2, 6, dtype=torch.long)
     for call, words in (
@@ -260,7 +260,7 @@ def test_input_that_does_not_fit_is_one_clear_line():
     ],
     ids=str,
 )
-def test_models_that_are_not_ours_are_named(config, words, saved, tmp_path):
+def test_errors_name_unsupported_architectures(config, words, saved, tmp_path):
     saved()
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))

@@ -1,4 +1,4 @@
-"""Checkpoints that transformers saved, every parameter re-drawn: the same numbers in ours."""
+"""GPT-2 checkpoints saved by transformers, with random parameters: heedful computes the same."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
+from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_model_config
 from heedful.models.huggingface.parameter_names import GPT2
 
 transformers = pytest.importorskip("transformers")
@@ -39,7 +39,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lively(tmp_path_factory):
-    """As `saved`, with numbers so large that many different tokens win."""
+    """As `saved`, with weights so large that greedy decoding chooses many different tokens."""
     directory = tmp_path_factory.mktemp("checkpoints") / "lively"
     torch.manual_seed(7)
     theirs = gpt2(deviation=0.5, tie_word_embeddings=False)
@@ -70,7 +70,7 @@ def close(ours, theirs):
 
 
 def same_everywhere(ours, theirs, ids, real=None, **their_arguments):
-    """Logits and all hidden states, at the real tokens."""
+    """Compare logits and all hidden states at the real tokens."""
     real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
     with torch.inference_mode():
         mine = ours(ids, keep=real)
@@ -136,7 +136,7 @@ def greedy(model, ids, tokens, cache=True):
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
-    """Together, left-padded, with the cache or without; learned ones also as transformers does."""
+    """As one left-padded batch, with or without a cache; compared with transformers for GPT-2."""
     theirs, directory = lively
     model = load_model(directory)
     if positions != "learned":
@@ -165,7 +165,7 @@ def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, liv
 
 
 def test_padding_between_takes_no_position(saved):
-    """Prompts padded on the right, continued through the cache: keep has a hole."""
+    """Right-padded prompts continued with a cache: `keep` is False in the middle."""
     model = load_model(saved[1])
     ids = torch.randint(VOCABULARY, (2, 8))
     keep = torch.tensor([[True] * 8, [True] * 3 + [False] * 3 + [True] * 2])
@@ -190,14 +190,14 @@ def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     gradient = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     compared = 0
     for name, parameter in ours.named_parameters():
-        for their_name, mine in GPT2.of(name).theirs(parameter.grad).items():
+        for their_name, mine in GPT2.entry(name).to_checkpoint(parameter.grad).items():
             close(mine, gradient[their_name])
             compared += 1
     assert compared == len(gradient)
 
 
-def test_types_of_tensors_and_entries_that_ours_have(spoiled, saved):
-    """Of mixed types the wider; what looks like a checksum of ours is not compared."""
+def test_mixed_dtypes_and_foreign_config_entries(spoiled, saved):
+    """Mixed dtypes load as the wider dtype, and foreign entries crc32 and run are not checked."""
     name = "transformer.wpe.weight"
     directory = spoiled({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)}, crc32="1", run="2")
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
@@ -208,7 +208,7 @@ def test_types_of_tensors_and_entries_that_ours_have(spoiled, saved):
 
 
 def test_tensors_that_are_no_parameters(saved, spoiled):
-    """A copy of the table, which must be equal, and the masks that old checkpoints keep."""
+    """A copy of the token table, which must be equal, and the mask buffers of old checkpoints."""
     table = saved[0].transformer.wte.weight.detach()
     masks = {
         "transformer.h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT).tril(),
@@ -234,7 +234,7 @@ def test_shards(saved, sharded):
 
 
 @pytest.mark.parametrize("left", [None, -100], ids=["missing", "truncated"])
-def test_a_shard_that_is_not_whole_is_named(left, sharded):
+def test_an_error_names_a_damaged_shard(left, sharded):
     shard = sorted(sharded.glob("*.safetensors"))[1]
     content = shard.read_bytes()[:left]
     shard.unlink()
@@ -256,15 +256,15 @@ def test_the_weights_have_memory_of_their_own(spoiled):
     model = load_model(directory)
     before = model(torch.tensor([[1, 2]])).logits
     path = directory / "model.safetensors"
-    with path.open("r+b") as file:  # in place, as no program that is careful would
+    with path.open("r+b") as file:  # in place, as a careless program would
         file.seek(1000)
         file.write(b"\x7f" * (path.stat().st_size - 1000))
     assert torch.equal(model(torch.tensor([[1, 2]])).logits, before)
 
 
-def test_nothing_is_drawn_while_a_model_is_opened(saved, tmp_path):
+def test_loading_skips_random_initialisation(saved, tmp_path):
     model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=2))
-    write_description(tmp_path, model.config)
+    write_model_config(tmp_path, model.config)
     save_file(parameters_of(model), tmp_path / "model.safetensors")
     state = torch.get_rng_state()
     load_model(saved[1])
@@ -301,7 +301,7 @@ def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
     ],
     ids=str,
 )
-def test_models_that_are_not_ours_are_named(config, words, spoiled):
+def test_errors_name_unsupported_architectures(config, words, spoiled):
     with pytest.raises(RunError, match=words):
         load_model(spoiled(**config))
 

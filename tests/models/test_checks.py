@@ -1,4 +1,4 @@
-"""What a model is given beside what a cache holds already: one clear line where it does not fit."""
+"""A padding mask that does not fit the cached and new tokens is refused with a one-line error."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_a_target_beyond_the_context():
         model.decoder_states(ids(4), memory, cache=cache)
 
 
-def test_a_keep_covers_the_cache_too():
+def test_keep_includes_the_cached_tokens():
     keep = torch.ones(2, 5, dtype=torch.bool)
     check_keep(keep, ids(2), start=3)
     with pytest.raises(ArgumentError, match=r"keep \(2, 5\) .* booleans \(2, 5\)") as plain:

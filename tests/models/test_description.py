@@ -1,4 +1,4 @@
-"""What `describe` tells of a model, beside what the model does."""
+"""`describe` compared with the parameters and shapes of the model itself."""
 
 import json
 
@@ -36,8 +36,8 @@ MODELS = {
 }
 
 
-def seen(model):
-    """The shapes that a pass has, in the order of its steps, as hooks on its modules see them."""
+def hooked(model):
+    """Return the shapes of a forward pass, recorded by hooks on the modules."""
     shapes = []
 
     def note(name, *tensors):
@@ -83,19 +83,19 @@ def with_numbers(shape):
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_and_shapes_are_the_models_own(name):
     model = MODELS[name]().eval()
-    told = describe(model)
-    assert told.parameters == sum(p.numel() for p in model.parameters())
-    for part in told.parts:
+    info = describe(model)
+    assert info.parameters == sum(p.numel() for p in model.parameters())
+    for part in info.parts:
         if part.parts:
-            assert part.parameters == sum(one.parameters for one in part.parts)
-            for one in part.parts:
-                assert one.parameters >= sum(inner.parameters for inner in one.parts)
-    found, output = seen(model)
-    for passage in told.passages:
+            assert part.parameters == sum(child.parameters for child in part.parts)
+            for child in part.parts:
+                assert child.parameters >= sum(inner.parameters for inner in child.parts)
+    hooks, output = hooked(model)
+    for passage in info.shape_steps:
         shapes = [with_numbers(shape) for shape in passage.shapes]
         within, step = passage.within, passage.step
         cross = "cross-" if step.startswith("cross-") else ""
-        heads = found.get((within, cross + "heads"))
+        heads = hooks.get((within, cross + "heads"))
         if step.endswith("query"):
             assert shapes[-1] == heads[0]
             batch, tokens, each, width = shapes[1]
@@ -105,12 +105,12 @@ def test_parameters_and_shapes_are_the_models_own(name):
         elif step.endswith("scores and weights"):
             assert shapes == [heads[2]]
         elif step.endswith("context"):
-            assert (shapes[0][:3], shapes[-1]) == (heads[0][:3], found[within, cross + "joined"][0])
+            assert (shapes[0][:3], shapes[-1]) == (heads[0][:3], hooks[within, cross + "joined"][0])
         elif step.endswith("output"):
-            assert shapes == [found[within, cross + "joined"][1]]
+            assert shapes == [hooks[within, cross + "joined"][1]]
         elif step == "feed-forward":
-            given, out = found[within, "fed"]
-            assert shapes == [given, *found[within, "hidden"], out]
+            entering, out = hooks[within, "fed"]
+            assert shapes == [entering, *hooks[within, "hidden"], out]
         elif step == "logits":
             assert shapes == [tuple(output.logits.shape)]
         elif step == "pooled":
@@ -123,22 +123,22 @@ def test_parameters_and_shapes_are_the_models_own(name):
 
 @pytest.mark.parametrize(("name", "order"), [("gpt", "pre"), ("post", "post"), ("bert", "post")])
 def test_where_the_norms_stand(name, order):
-    told = describe(MODELS[name]())
-    assert told.norm_order == order
-    steps = [passage.step for passage in told.passages if passage.within]
+    info = describe(MODELS[name]())
+    assert info.norm_order == order
+    steps = [passage.step for passage in info.shape_steps if passage.within]
     assert (steps[0] == "norm") == (order == "pre")
     assert (steps[-1] == "norm") == (order == "post")
-    assert ("final norm" in [part.name for part in told.parts]) == (order == "pre")
+    assert ("final norm" in [part.name for part in info.parts]) == (order == "pre")
 
 
-def test_a_short_convolution_is_told_between_embeddings_and_blocks():
-    told = describe(MODELS["convolved"]())
-    assert ("short convolution", 2 * 12) in [(part.name, part.parameters) for part in told.parts]
-    steps = [passage.step for passage in told.passages]
+def test_a_short_convolution_is_described_between_embeddings_and_blocks():
+    info = describe(MODELS["convolved"]())
+    assert ("short convolution", 2 * 12) in [(part.name, part.parameters) for part in info.parts]
+    steps = [passage.step for passage in info.shape_steps]
     assert steps[:4] == ["ids", "embeddings", "short convolution", "norm"]
 
 
-def test_a_shared_table_counts_once_and_is_said():
+def test_a_shared_table_counts_once_with_a_note():
     tied, untied = describe(MODELS["gpt"]()), describe(MODELS["post"]())
     assert (tied.parts[-1].parameters, tied.parts[-1].note) == (0, "shares the token table")
     assert (untied.parts[-1].parameters, untied.parts[-1].note) == (12 * 23 + 23, "")
@@ -148,17 +148,17 @@ def test_files_of_another_architecture(tmp_path):
     tensors = {f"model.layers.{i}.mlp.weight": torch.ones(3, 5) for i in range(4)}
     tensors |= {f"odd.{i}.weight": torch.ones(i + 1) for i in range(3)}
     tensors |= {"model.embed.weight": torch.ones(7, 3), "head.weight": torch.ones(7)}
-    tensors["model.places"] = torch.arange(9)  # nothing trains it
+    tensors["model.places"] = torch.arange(9)  # not trained
     save_file(tensors, tmp_path / "model.safetensors")
     config = {"model_type": "other", "size": 3, "inner": {"heads": 2}, "left": None}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    told = describe_files(tmp_path, "OtherModel")
-    parts = {part.name: (part.times, part.parameters) for part in told.parts}
+    info = describe_files(tmp_path, "OtherModel")
+    parts = {part.name: (part.times, part.parameters) for part in info.parts}
     assert parts == {
         "model.layers": (4, 15), "odd": (1, 6), "model.embed": (1, 21), "head": (1, 7)
     }  # fmt: skip
-    assert told.parameters == 60 + 6 + 21 + 7
-    assert [setting[:2] for setting in told.settings] == [
+    assert info.parameters == 60 + 6 + 21 + 7
+    assert [setting[:2] for setting in info.settings] == [
         ("model_type", "other"), ("size", 3), ("inner.heads", 2)
     ]  # fmt: skip
-    assert (told.kind, told.norm_order, told.passages) == ("OtherModel", None, ())
+    assert (info.kind, info.norm_order, info.shape_steps) == ("OtherModel", None, ())

@@ -1,4 +1,4 @@
-"""Models of ours written for transformers, which opens them and gives the same numbers."""
+"""Exported models: transformers loads them and computes the same."""
 
 import json
 

@@ -25,7 +25,7 @@ VARIANTS = [
 def tiny(**changes):
     model = GPT(GPTConfig(**{**SMALL, **changes})).eval()
     for weight in model.convolution.parameters() if model.convolution else ():
-        torch.nn.init.normal_(weight)  # they begin as if they were not there
+        torch.nn.init.normal_(weight)  # they are initialised to have no effect
     return model
 
 
@@ -112,7 +112,7 @@ def test_a_cache_gives_the_same_logits_and_states(variant):
 
 
 def test_with_a_window_a_token_is_seen_so_many_layers_times_so_far():
-    """Of 2 layers with a window of 3, token 4 is seen up to token 8, through token 6."""
+    """With 2 layers and a window of 3, token 4 influences tokens up to 8, through token 6."""
     model = tiny(window=3)
     ids = torch.randint(23, (1, 11))
     changed = ids.clone()
@@ -127,7 +127,7 @@ def test_with_a_window_a_token_is_seen_so_many_layers_times_so_far():
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_steps_are_what_the_forward_pass_attends(variant):
-    """The context of each layer's steps, through its output layer, is what the block adds."""
+    """Each layer's context, through its output projection, equals what attention adds."""
     model = tiny(**variant)
     ids = torch.randint(23, (2, 7))
     added = []

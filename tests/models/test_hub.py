@@ -1,4 +1,4 @@
-"""Models by a hub name: from the cache with no network, or one line that says where it looked."""
+"""Models by hub name: from the cache without a network, or a one-line error naming the cache."""
 
 import fnmatch
 
@@ -35,7 +35,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cached(cache, model):
-    """A snapshot in the cache, as `huggingface_hub` lays it out, known by the tag v1 too."""
+    """A snapshot in the cache's layout of `huggingface_hub`, also under the tag v1."""
     repository = cache / "models--somebody--tiny-gpt2"
     export_model(model, repository / "snapshots" / COMMIT)
     (repository / "refs").mkdir()
@@ -61,7 +61,7 @@ def test_with_no_network_the_error_names_the_cache(cache, cached):
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "../x", "/nowhere/at/all", "a b", "", "~/runs"])
-def test_what_is_no_name_is_not_looked_for(name, cache, monkeypatch):
+def test_an_invalid_hub_name_is_not_requested(name, cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
     if name:
         with pytest.raises(RunError, match="no directory"):
@@ -70,7 +70,7 @@ def test_what_is_no_name_is_not_looked_for(name, cache, monkeypatch):
         assert model_directory(name).is_dir()  # the empty path is this directory
 
 
-def test_a_directory_is_taken_before_the_hub(cache, model, monkeypatch):
+def test_a_local_directory_takes_precedence_over_the_hub(cache, model, monkeypatch):
     export_model(model, cache.parent / "gpt2")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
     assert load_model("gpt2").config == model.config
@@ -79,7 +79,7 @@ def test_a_directory_is_taken_before_the_hub(cache, model, monkeypatch):
 
 
 class Hub:
-    """Stands in for the hub: files by name, and what was asked of it."""
+    """A fake hub: files by name, and a log of requests."""
 
     def __init__(self, directory, files):
         self.directory, self.files, self.calls = directory, files, []

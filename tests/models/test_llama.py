@@ -1,4 +1,4 @@
-"""Llama and those that followed it, as transformers saved them: the same numbers in our GPT."""
+"""Checkpoints of Llama, Mistral and Qwen saved by transformers: heedful's GPT computes the same."""
 
 import json
 
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from heedful.errors import ArgumentError, RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, export_model, load_model
-from heedful.models.huggingface.checkpoints import ARCHITECTURES, foreign
+from heedful.models.huggingface.checkpoints import ARCHITECTURES, unsupported_config
 from heedful.rotary_scaling import RotaryScaling
 
 transformers = pytest.importorskip("transformers")
@@ -44,7 +44,7 @@ CASES = [
     ("Mistral", {"sliding_window": None, "head_dim": 10}),
     ("Qwen2", {}),
     ("Qwen2", {**WINDOW, "hidden_act": "gelu"}),
-    ("Qwen2", {**WINDOW, "max_window_layers": 3}),  # all of them see everything
+    ("Qwen2", {**WINDOW, "max_window_layers": 3}),  # no layer has a window
     ("Qwen3", {"head_dim": 8}),
     ("Qwen3", {**WINDOW, "attention_bias": True, "head_dim": 12, "tie_word_embeddings": True}),
 ]
@@ -57,7 +57,7 @@ def made(kind, deviation=0.15, bare=False, **changes):
 
 
 def same_everywhere(ours, theirs, tokens=60):
-    """Logits and all hidden states, by their largest entry; whole, and padded on the left."""
+    """Compare logits and hidden states, relative to the largest entry, also with padding."""
     for lengths in ([tokens], [tokens, 3, tokens // 2]):
         ids = torch.randint(VOCABULARY, (len(lengths), tokens))
         keep = torch.arange(tokens)[None] >= tokens - torch.tensor(lengths)[:, None]
@@ -82,7 +82,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(kind, changes, tmp_p
 
 
 def written_by_version_4(directory, scaling=None, **left_out):
-    """The same config.json as transformers 4 wrote it: rotary settings at the top, no defaults."""
+    """Rewrite config.json as transformers 4: rotary settings at the top level, no defaults."""
     path = directory / "config.json"
     content = json.loads(path.read_text())
     rotary = content.pop("rope_parameters")
@@ -124,7 +124,7 @@ def test_a_mistral_without_a_window_in_its_file_has_the_familys():
     assert config.window == transformers.MistralConfig().sliding_window
 
 
-def test_without_a_head_and_with_frequencies_as_older_versions_kept_them(tmp_path):
+def test_checkpoints_without_a_head_and_with_stored_frequencies(tmp_path):
     theirs = made("Llama", bare=True)
     theirs.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -189,8 +189,8 @@ def test_what_one_wrote_opens_again(kind, changes, tmp_path):
     assert again.config.to_dict() | written == ours.config.to_dict() | written
 
 
-def test_gates_that_parted_from_their_projections_stay_apart(tmp_path):
-    """A squared ReLU is written as a gate that equals its projection; training may part them."""
+def test_gates_that_differ_from_their_up_projections_stay_separate(tmp_path):
+    """A squared ReLU is exported as a gate equal to the up-projection; training may change that."""
     export_model(redrawn(GPT(GPTConfig(**MODERN, layers=2))), tmp_path)
     assert load_model(tmp_path).config.activation == "relu2"
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
@@ -223,7 +223,7 @@ def test_gates_that_parted_from_their_projections_stay_apart(tmp_path):
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(kind, changes, wrong):
-    assert ARCHITECTURES[kind].format.unlike(GPTConfig(**MODERN | changes), kind) == wrong
+    assert ARCHITECTURES[kind].format.mismatches(GPTConfig(**MODERN | changes), kind) == wrong
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_what_does_not_fit_is_named(kind, changes, wrong):
     ],
     ids=str,
 )
-def test_what_our_gpt_does_not_have_is_named(description, words, tmp_path):
+def test_errors_name_unsupported_settings(description, words, tmp_path):
     described = {"model_type": "llama", "architectures": None} | description
-    assert foreign(described) == f"{described['model_type']} with {words}"
+    assert unsupported_config(described) == f"{described['model_type']} with {words}"
     (tmp_path / "config.json").write_text(json.dumps(described))
     with pytest.raises(RunError, match=f"architecture .* with {words}"):
         load_model(tmp_path)
@@ -265,7 +265,7 @@ def test_what_our_gpt_does_not_have_is_named(description, words, tmp_path):
     ],
     ids=str,
 )
-def test_a_configuration_that_makes_no_model_is_one_line(description, words, tmp_path):
+def test_an_invalid_configuration_is_a_one_line_error(description, words, tmp_path):
     made("Llama").save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | description))

@@ -1,4 +1,4 @@
-"""The encoder–decoder beside torch's own, with the same weights."""
+"""The encoder–decoder compared with torch's `nn.Transformer`, with the same weights."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ def tiny(**changes):
 
 
 def torchs(model):
-    """nn.Transformer's two halves with the weights of a model of ours."""
+    """Return nn.Transformer's encoder and decoder with the weights of a heedful model."""
     config = model.config
     shape = {
         "d_model": config.width,
@@ -52,7 +52,7 @@ def torchs(model):
         nn.TransformerEncoderLayer(**shape), 2, norms[0], enable_nested_tensor=False
     )
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 3, norms[1])
-    whole = nn.Transformer(  # which draws the weights of both anew
+    whole = nn.Transformer(  # it initialises the weights of both again
         config.width, config.heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
     )
     for ours, theirs in zip(model.encoder, encoder.layers, strict=True):
@@ -112,7 +112,7 @@ def by_torch(model, theirs, source, target, source_keep, target_keep):
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("variant", TORCHS, ids=str)
-def test_it_is_torchs_transformer(variant, side):
+def test_results_equal_those_of_torchs_transformer(variant, side):
     """Logits, and the gradients of parameters that both have, with padding on both texts."""
     model = tiny(**variant)
     theirs = torchs(model)
@@ -121,7 +121,7 @@ def test_it_is_torchs_transformer(variant, side):
     logits = model(source, target, source_keep=source_keep, target_keep=target_keep).logits
     expected = by_torch(model, theirs, source, target, source_keep, target_keep)
     torch.testing.assert_close(logits[target_keep], expected[target_keep], atol=2e-5, rtol=1e-5)
-    if side == "left":  # torch's padding asks of nothing at all, and its gradients are no numbers
+    if side == "left":  # torch's padding rows are fully masked, and their gradients are NaN
         return
     labels = torch.randint(23, (3, 9))
     for numbers in (logits, expected):
@@ -178,7 +178,7 @@ def test_a_cache_gives_the_same_logits(variant, cuts):
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=0)
 
 
-def test_a_cache_goes_on_from_other_rows():
+def test_a_reordered_cache_continues_other_rows():
     model = tiny()
     source, target = torch.randint(21, (1, 5)).repeat(3, 1), torch.randint(21, (3, 4))
     memory, cache = model.encode(source), model.new_cache(3, source=5)
@@ -213,7 +213,7 @@ def test_every_parameter_learns(variant):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-def test_tables_are_shared_as_asked():
+def test_token_tables_are_shared_as_configured():
     shared, separate = tiny(), tiny(shared=False, tied=False)
     assert shared.source_tokens.weight is shared.head.weight is shared.target_tokens.weight
     names = set(parameters_of(separate)) - set(parameters_of(shared))

@@ -27,7 +27,7 @@ def tensors(lead, heads, groups, N, M, d, v, dtype=torch.float64, seed=0):
 
 @st.composite
 def structured(draw, shape):
-    """A mask by its parameters, combined with others, and the table that it stands for."""
+    """Draw a combination of masks, and the same mask as a table."""
     N, M = shape[-2:]
     offset = draw(st.none() | st.integers(-3, 5))
     position = np.arange(N)[:, None] + (M - N if offset is None else offset)
@@ -50,7 +50,7 @@ def structured(draw, shape):
 
 @st.composite
 def calls(draw, tokens=13, width=7):
-    """Tensors of random shape and type, with arguments, and the allowed pairs as a table."""
+    """Draw tensors of random shape and type, arguments, and the allowed pairs as a table."""
     axes = draw(st.sampled_from([(), (3,), (2, 3)]))
     kv_heads = draw(st.integers(1, 3)) if axes else 0
     groups = draw(st.integers(1, 3)) if axes else 1
@@ -92,18 +92,17 @@ def calls(draw, tokens=13, width=7):
 @settings(max_examples=80)
 def test_attention_and_steps_equal_loops_in_numpy(call):
     inputs, arguments, allowed = call
-    output, weights = oracle.attention(
-        *inputs, allowed, arguments.get("bias"), arguments.get("scale")
-    )
+    bias, scale = arguments.get("bias"), arguments.get("scale")
+    output, weights = oracle.attention(*inputs, allowed, bias, scale)
     tolerance = TOLERANCE[inputs[0].dtype]
-    context, ours = heedful.attention(*inputs, **arguments, return_weights=True)
+    context, our_weights = heedful.attention(*inputs, **arguments, return_weights=True)
     assert torch.equal(context, heedful.attention(*inputs, **arguments))
     steps = heedful.steps(*inputs, **arguments)
-    assert context.dtype == ours.dtype == steps.context.dtype == inputs[0].dtype
-    for got in (context, steps.context):
-        np.testing.assert_allclose(oracle.numpy(got), output, atol=4 * tolerance, rtol=tolerance)
-    for got in (ours, steps.weights):
-        np.testing.assert_allclose(oracle.numpy(got), weights, atol=tolerance)
+    assert context.dtype == our_weights.dtype == steps.context.dtype == inputs[0].dtype
+    for result in (context, steps.context):
+        np.testing.assert_allclose(oracle.numpy(result), output, atol=4 * tolerance, rtol=tolerance)
+    for result in (our_weights, steps.weights):
+        np.testing.assert_allclose(oracle.numpy(result), weights, atol=tolerance)
 
 
 @given(calls())
@@ -113,19 +112,19 @@ def test_arrays_give_what_tensors_give(call):
     inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
     if "bias" in arguments and arguments["bias"].dtype == torch.bfloat16:
         arguments["bias"] = arguments["bias"].float()
-    given = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+    arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
     expected = heedful.attention(*inputs, **arguments, return_weights=True)
-    got = heedful.attention(*[t.numpy() for t in inputs], **given, return_weights=True)
+    result = heedful.attention(*[t.numpy() for t in inputs], **arrays, return_weights=True)
     expected += heedful.steps(*inputs, **arguments)
-    got += heedful.steps(*[t.numpy() for t in inputs], **given)
-    for array, tensor in zip(got, expected, strict=True):
+    result += heedful.steps(*[t.numpy() for t in inputs], **arrays)
+    for array, tensor in zip(result, expected, strict=True):
         assert isinstance(array, np.ndarray)
         assert array.dtype == tensor.numpy().dtype
         np.testing.assert_array_equal(array, tensor)
 
 
 def by_every_path(inputs, arguments, allowed):
-    """The output of the fast form, of the steps, of the text one reads, and of torch itself."""
+    """Return the output of every implementation here, and of torch's own."""
 
     def four_axes(tensor):
         return tensor.reshape(-1, *(tensor.shape if tensor.ndim >= 4 else (1, *tensor.shape))[-3:])
@@ -205,15 +204,15 @@ def test_scores_too_large_for_half_precision(dtype):
     ],
 )
 def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
-    """The door goes by blocks of queries where a mask is large; here every mask is."""
+    """Large masks are computed in blocks of queries; here every mask counts as large."""
     inputs = [t.requires_grad_() for t in tensors((2,), 4, 2, 29, 37, 5, 3)]
     bias = torch.randn(29, 37, dtype=torch.float64)
-    whole = heedful.attention(*inputs, mask=mask, bias=bias)
-    gradients = torch.autograd.grad(whole.sum(), inputs)
-    monkeypatch.setattr(dispatch, "WHOLE", 0)
+    full = heedful.attention(*inputs, mask=mask, bias=bias)
+    gradients = torch.autograd.grad(full.sum(), inputs)
+    monkeypatch.setattr(dispatch, "FULL_MASK", 0)
     monkeypatch.setattr(sdpa, "BLOCK", 7)
     blocks = heedful.attention(*inputs, mask=mask, bias=bias)
-    torch.testing.assert_close(blocks, whole, atol=1e-12, rtol=0)
+    torch.testing.assert_close(blocks, full, atol=1e-12, rtol=0)
     for a, b in zip(torch.autograd.grad(blocks.sum(), inputs), gradients, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
     output, _ = oracle.attention(*inputs, mask.crop((2, 4, 29, 37)), bias)
@@ -243,21 +242,21 @@ def test_dropout_drops_a_share_and_keeps_the_mean():
 
 
 @pytest.mark.parametrize("mask", [None, Causal(0), Causal(), Causal() & Window(3), Causal(2)])
-@pytest.mark.parametrize("whole", [0, 1 << 20])
-def test_the_door_gives_every_argument_on(mask, whole, monkeypatch):
-    """On a GPU torch itself drops weights: tensors that are nowhere show what it would be given."""
-    seen = []
+@pytest.mark.parametrize("full", [0, 1 << 20])
+def test_the_door_gives_every_argument_on(mask, full, monkeypatch):
+    """On a GPU torch applies dropout; meta tensors show the arguments that it would receive."""
+    calls = []
 
-    def told(query, key, value, **arguments):
-        seen.append(arguments)
+    def recorded(query, key, value, **arguments):
+        calls.append(arguments)
         return query
 
-    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", told)
-    monkeypatch.setattr(dispatch, "WHOLE", whole)
+    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", recorded)
+    monkeypatch.setattr(dispatch, "FULL_MASK", full)
     monkeypatch.setattr(sdpa, "BLOCK", 4)
     query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
     heedful.attention(query, key, key, mask=mask, scale=0.3, dropout=0.25)
-    for arguments in seen:
+    for arguments in calls:
         assert (arguments["dropout_p"], arguments["scale"]) == (0.25, 0.3)
         assert arguments["enable_gqa"]
         masked = arguments["attn_mask"] is not None
@@ -279,22 +278,19 @@ def test_leading_axes_broadcast():
     key, value = torch.randn(2, 1, 5, 2, 7, 4, dtype=torch.float64)
     mask = torch.rand(5, 1, 3, 7) < 0.7
     got = heedful.attention(query, key, value, mask=mask, causal=True)
-    whole = [query.expand(2, 5, 6, 3, 4), *(t.expand(2, 5, 2, 7, 4) for t in (key, value))]
+    full = [query.expand(2, 5, 6, 3, 4), *(t.expand(2, 5, 2, 7, 4) for t in (key, value))]
     allowed = mask.numpy() & np.tri(3, 7, 4, dtype=bool)
-    expected, _ = oracle.attention(*whole, allowed)
+    expected, _ = oracle.attention(*full, allowed)
     np.testing.assert_allclose(oracle.numpy(got), expected, atol=1e-12)
 
 
 ONES = torch.ones(2, 4, 3, 8)
 BAD = {
-    "tokens for embeddings": (
-        {"query": torch.ones(2, 4, 3, 8, dtype=torch.long)},
-        "embed the ids",
-    ),
+    "tokens for embeddings": ({"query": torch.ones(2, 4, 3, 8, dtype=torch.long)}, "embed the ids"),
     "a list": ({"query": [1.0, 2.0]}, "torch tensor"),
     "unequal types": ({"key": ONES.double()}, "float64"),
     "unequal axes": ({"key": ONES[0]}, "same number of axes"),
-    "unequal widths": ({"key": ONES[..., :5]}, "one width"),
+    "unequal widths": ({"key": ONES[..., :5]}, "same width"),
     "values short": ({"value": ONES[:, :, :2]}, "as many values as keys"),
     "key heads": ({"key": ONES[:, :3], "value": ONES[:, :3]}, "divide the query's heads"),
     "value heads": ({"value": ONES[:, :2]}, "equal heads"),
@@ -330,7 +326,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("arguments", [{}, {"causal": True}])
 def test_nan_is_not_hidden(lead, which, arguments):
-    """torch's kernel for CPUs gives zeros for small tensors; a model that diverges must show it."""
+    """torch's CPU kernel returns zeros for small tensors with NaN; NaN must reach the output."""
     tensors = [torch.randn(*lead, n, 4) for n in (3, 5, 5)]
     tensors[which][..., 1, 2] = torch.nan
     output, weights = heedful.attention(*tensors, return_weights=True, **arguments)

@@ -1,4 +1,4 @@
-"""Attention where autocast narrows a CPU's products: it stays in float32, gradients too."""
+"""Attention under CPU autocast: outputs and gradients are computed in float32."""
 
 import numpy as np
 import pytest
@@ -23,41 +23,41 @@ def test_only_what_comes_in_is_rounded(tokens, seed, with_bias):
     inputs = [torch.randn(2, 3, tokens, 8).bfloat16().requires_grad_() for _ in range(3)]
     bias = torch.randn(3, tokens, tokens).bfloat16() if with_bias else None
     with torch.autocast("cpu", torch.bfloat16):
-        found = heedful.attention(*inputs, bias=bias, causal=True)
+        output = heedful.attention(*inputs, bias=bias, causal=True)
     wide = [tensor.detach().double().numpy() for tensor in inputs]
     expected = by_definition(*wide, 0 if bias is None else bias.double().numpy())
-    np.testing.assert_allclose(found.detach().double().numpy(), expected, atol=2e-6)
-    asked = torch.randn_like(found)
-    gradients = torch.autograd.grad(found, inputs, asked)
+    np.testing.assert_allclose(output.detach().double().numpy(), expected, atol=2e-6)
+    direction = torch.randn_like(output)
+    gradients = torch.autograd.grad(output, inputs, direction)
     precise = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    output = heedful.attention(*precise, bias=None if bias is None else bias.double(), causal=True)
-    for gradient, of in zip(
-        gradients, torch.autograd.grad(output, precise, asked.double()), strict=True
-    ):
+    bias = None if bias is None else bias.double()
+    output = heedful.attention(*precise, bias=bias, causal=True)
+    references = torch.autograd.grad(output, precise, direction.double())
+    for gradient, reference in zip(gradients, references, strict=True):
         assert gradient.dtype == torch.bfloat16
-        torch.testing.assert_close(gradient.double(), of, atol=1e-3, rtol=2**-8)
+        torch.testing.assert_close(gradient.double(), reference, atol=1e-3, rtol=2**-8)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_wider_types_stay_as_they_are(kind):
     query = torch.randn(1, 2, 5, 4, dtype=kind)
     with torch.autocast("cpu", torch.bfloat16):
-        found = heedful.attention(query, query, query)
-    assert found.dtype == kind
-    torch.testing.assert_close(found, heedful.attention(query, query, query))
+        output = heedful.attention(query, query, query)
+    assert output.dtype == kind
+    torch.testing.assert_close(output, heedful.attention(query, query, query))
 
 
-def test_every_road_gives_what_the_kernel_gives():
+def test_every_path_gives_what_the_kernel_gives():
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, 9, 8) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):
         expected, weights = heedful.attention(query, key, value, causal=True, return_weights=True)
-        found = {
+        outputs = {
             "dropout": heedful.attention(query, key, value, causal=True, dropout=1e-12),
-            "vmap": torch.vmap(lambda *of: heedful.attention(*of, causal=True))(query, key, value),
+            "vmap": torch.vmap(lambda *x: heedful.attention(*x, causal=True))(query, key, value),
             "steps": heedful.steps(query, key, value, causal=True).context,
         }
-    found["weights"] = weights @ value
-    for road, context in found.items():
-        assert context.dtype == torch.float32, road
-        torch.testing.assert_close(context, expected, msg=lambda text, road=road: f"{road}: {text}")
+    outputs["weights"] = weights @ value
+    for path, context in outputs.items():
+        assert context.dtype == torch.float32, path
+        torch.testing.assert_close(context, expected, msg=lambda text, path=path: f"{path}: {text}")

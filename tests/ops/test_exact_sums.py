@@ -19,20 +19,20 @@ FLOATS = st.floats(-BELOW, BELOW, width=32) | st.sampled_from(
 
 
 def by_fractions(values):
-    known = [Fraction(value) for value in values if not math.isnan(value)]
-    return float(sum(known) / len(known)) if known else math.nan
+    numbers = [Fraction(value) for value in values if not math.isnan(value)]
+    return float(sum(numbers) / len(numbers)) if numbers else math.nan
 
 
-def same(one, other):
-    return one.mean().equal(other.mean()) and one.counts.equal(other.counts)
+def same(total, other):
+    return total.mean().equal(other.mean()) and total.counts.equal(other.counts)
 
 
 @settings(max_examples=100)
 @given(values=st.lists(FLOATS, max_size=25), data=st.data())
 def test_any_split_in_any_order_is_one_sum_rounded_once(values, data):
     values = [float(np.float32(value)) for value in values]
-    whole = Total.of(torch.tensor(values))
-    np.testing.assert_equal(float(whole.mean()), by_fractions(values))
+    full = Total.of(torch.tensor(values))
+    np.testing.assert_equal(float(full.mean()), by_fractions(values))
     shuffled = data.draw(st.permutations(values))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
     parts = [
@@ -43,8 +43,8 @@ def test_any_split_in_any_order_is_one_sum_rounded_once(values, data):
         together = order[0]
         for part in order[1:]:
             together = together.plus(part)
-        np.testing.assert_equal(float(together.mean()), float(whole.mean()))
-        assert together.counts == whole.counts
+        np.testing.assert_equal(float(together.mean()), float(full.mean()))
+        assert together.counts == full.counts
 
 
 def test_heads_are_added_up_each_for_itself():
@@ -65,11 +65,11 @@ def test_doubles_are_cut_at_the_last_digit_each_for_itself():
 
 
 def test_a_billion_sums_have_room():
-    one = Total.of(torch.full((1, 9), 1 - 2.0**-24))
+    total = Total.of(torch.full((1, 9), 1 - 2.0**-24))
     for _ in range(30):
-        one = one.plus(one)
-    assert int(one.counts) == 9 << 30
-    assert float(one.mean()) == 1 - 2.0**-24
+        total = total.plus(total)
+    assert int(total.counts) == 9 << 30
+    assert float(total.mean()) == 1 - 2.0**-24
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 2.0**31, -1e30])

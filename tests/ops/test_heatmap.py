@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_maps import causes, log_sum_exps
+from random_maps import log_sum_exps, random_inputs
 
 from heedful.errors import ArgumentError
 from heedful.ops import heatmap as of_heatmap
@@ -21,28 +21,28 @@ from heedful.ops.masks import Causal
 def pooled_by_definition(map_, size, reduce):
     _, N, M = map_.shape
     height, width = (max(1, math.ceil(length / size)) for length in (N, M))
-    found = np.zeros((len(map_), math.ceil(N / height), math.ceil(M / width)))
-    for i, j in itertools.product(*map(range, found.shape[1:])):
+    cells = np.zeros((len(map_), math.ceil(N / height), math.ceil(M / width)))
+    for i, j in itertools.product(*map(range, cells.shape[1:])):
         cell = map_[:, i * height : (i + 1) * height, j * width : (j + 1) * width]
-        found[:, i, j] = cell.mean((1, 2)) if reduce == "mean" else cell.max((1, 2))
-    return found
+        cells[:, i, j] = cell.mean((1, 2)) if reduce == "mean" else cell.max((1, 2))
+    return cells
 
 
 @settings(max_examples=60)
 @given(
-    made=causes(),
+    case=random_inputs(),
     size=st.integers(1, 15),
     reduce=st.sampled_from(["mean", "max"]),
     ends=st.tuples(*[st.integers(-3, 13)] * 4),
     entries=st.integers(1, 60),
 )
-def test_heatmaps_pool_a_region_of_the_map(made, size, reduce, ends, entries):
-    of, (map_, _) = made
+def test_heatmaps_pool_a_region_of_the_map(case, size, reduce, ends, entries):
+    inputs, (map_, _) = case
     region = slice(*ends[:2]), slice(*ends[2:])
-    sums = torch.from_numpy(log_sum_exps(of))[:, region[0]]
-    with pytest.MonkeyPatch.context() as patch:  # blocks of a few cells, as of a long text
-        patch.setattr(of_heatmap, "entries_of", lambda _: entries)
-        pooled = heatmap(of, sums, size, reduce, *region)
+    sums = torch.from_numpy(log_sum_exps(inputs))[:, region[0]]
+    with pytest.MonkeyPatch.context() as patch:  # blocks of a few cells, as for a long text
+        patch.setattr(of_heatmap, "block_entries", lambda _: entries)
+        pooled = heatmap(inputs, sums, size, reduce, *region)
     assert max(pooled.shape[1:]) <= size
     expected = pooled_by_definition(map_[:, *region], size, reduce)
     np.testing.assert_allclose(pooled, expected, atol=4e-6)
@@ -51,31 +51,31 @@ def test_heatmaps_pool_a_region_of_the_map(made, size, reduce, ends, entries):
 def test_a_region_is_never_held_at_its_full_size(monkeypatch):
     sizes, fill = [], of_heatmap.fill_scores
 
-    def filled(scores, *given):
+    def filled(scores, *arguments):
         sizes.append(scores.numel())
-        fill(scores, *given)
+        fill(scores, *arguments)
 
     monkeypatch.setattr(of_heatmap, "fill_scores", filled)
-    monkeypatch.setattr(of_heatmap, "entries_of", lambda _: 5000)
+    monkeypatch.setattr(of_heatmap, "block_entries", lambda _: 5000)
     words = torch.randn(2, 700, 4)
-    of = AttentionInputs(words, words, 1.0, Causal())
-    _, sums = by_rows(of, torch.arange(700), torch.arange(700))
-    told = []
-    found = heatmap(of, sums[:, 300:], 10, queries=slice(300, None), progress=told.append)
+    inputs = AttentionInputs(words, words, 1.0, Causal())
+    _, sums = by_rows(inputs, torch.arange(700), torch.arange(700))
+    reported = []
+    picture = heatmap(inputs, sums[:, 300:], 10, queries=slice(300, None), progress=reported.append)
     assert max(sizes) <= 5000
-    assert sum(sizes) < 2 * 400 * 700 * 0.85  # what every query of a block is denied is left out
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    whole, _ = by_rows(of, torch.arange(300, 700), torch.arange(700))
-    np.testing.assert_allclose(found, pooled_by_definition(whole.numpy(), 10, "mean"), atol=1e-6)
+    assert sum(sizes) < 2 * 400 * 700 * 0.85  # keys that are masked for a whole block are left out
+    assert reported == sorted(reported)
+    assert reported[-1] == 1.0
+    full, _ = by_rows(inputs, torch.arange(300, 700), torch.arange(700))
+    np.testing.assert_allclose(picture, pooled_by_definition(full.numpy(), 10, "mean"), atol=1e-6)
 
 
 def test_wrong_pooling_is_one_line():
     words, sums = torch.randn(1, 3, 2), torch.zeros(1, 3)
-    of = AttentionInputs(words, words, 1.0)
+    inputs = AttentionInputs(words, words, 1.0)
     with pytest.raises(ArgumentError, match="'mean' or 'max'"):
-        heatmap(of, sums, reduce="median")
+        heatmap(inputs, sums, reduce="median")
     with pytest.raises(ArgumentError, match="at least 1 cell"):
-        heatmap(of, sums, size=0)
+        heatmap(inputs, sums, size=0)
     with pytest.raises(ArgumentError, match="without a step"):
-        heatmap(of, sums, queries=slice(0, 9, 2))
+        heatmap(inputs, sums, queries=slice(0, 9, 2))

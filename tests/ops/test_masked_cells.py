@@ -1,4 +1,4 @@
-"""Cells that the mask hides whole, beside the whole mask cut into cells by loops."""
+"""Fully masked cells, against loops over the full mask."""
 
 import math
 
@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.ops import masked_cells as of_hidden
+from heedful.ops import masked_cells as module
 from heedful.ops.inputs import AttentionInputs
-from heedful.ops.masked_cells import hidden_cells
+from heedful.ops.masked_cells import masked_cells
 from heedful.ops.masks import Causal, Dense, KeyRanges, Packed, Padding, Window
 
 
 @st.composite
 def masked(draw):
-    """AttentionInputs of which only the mask matters, and the mask as a table (H, N, M)."""
+    """Draw attention inputs with a mask, and the mask as a table (H, N, M)."""
     H, N, M = draw(st.integers(1, 3)), draw(st.integers(1, 17)), draw(st.integers(1, 19))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
     table = torch.rand(H, N, M, generator=generator) < 0.3
@@ -35,46 +35,45 @@ def masked(draw):
     for name in chosen:
         mask = parts[name] if mask is None else mask & parts[name]
     allowed = torch.ones(H, N, M).bool() if mask is None else mask.crop((H, N, M))
-    return AttentionInputs(torch.zeros(H, N, 2), torch.zeros(H, M, 2), 1.0, mask), allowed.expand(
-        H, N, M
-    )
+    inputs = AttentionInputs(torch.zeros(H, N, 2), torch.zeros(H, M, 2), 1.0, mask)
+    return inputs, allowed.expand(H, N, M)
 
 
 def by_loops(allowed, cell):
     H, n, m = allowed.shape
-    found = np.zeros((H, math.ceil(n / cell[0]), math.ceil(m / cell[1])), bool)
-    for h, i, j in np.ndindex(found.shape):
+    cells = np.zeros((H, math.ceil(n / cell[0]), math.ceil(m / cell[1])), bool)
+    for h, i, j in np.ndindex(cells.shape):
         rows, keys = slice(i * cell[0], (i + 1) * cell[0]), slice(j * cell[1], (j + 1) * cell[1])
-        found[h, i, j] = not allowed[h, rows, keys].any()
-    return found
+        cells[h, i, j] = not allowed[h, rows, keys].any()
+    return cells
 
 
 @settings(max_examples=100)
 @given(
-    made=masked(),
+    case=masked(),
     cell=st.tuples(st.integers(1, 7), st.integers(1, 7)),
     ends=st.tuples(*[st.integers(0, 19)] * 4),
     rows=st.integers(1, 9),
 )
-def test_cells_are_hidden_where_no_pair_of_theirs_may_attend(made, cell, ends, rows):
-    of, allowed = made
+def test_cells_are_hidden_where_no_pair_of_theirs_may_attend(case, cell, ends, rows):
+    inputs, allowed = case
     queries, keys = slice(*sorted(ends[:2])), slice(*sorted(ends[2:]))
-    with pytest.MonkeyPatch.context() as patch:  # runs of a few queries, as of a long text
-        patch.setattr(of_hidden, "ROWS", rows)
-        found = hidden_cells(of, cell, queries, keys)
+    with pytest.MonkeyPatch.context() as patch:  # runs of a few queries, as for a long text
+        patch.setattr(module, "ROWS", rows)
+        cells = masked_cells(inputs, cell, queries, keys)
     expected = by_loops(allowed[:, queries, keys].numpy(), cell)
-    np.testing.assert_array_equal(found.expand(expected.shape), expected)
+    np.testing.assert_array_equal(cells.expand(expected.shape), expected)
 
 
 def test_the_mask_is_made_only_where_some_may_see_a_key_and_others_not(monkeypatch):
-    made, crop = [], Causal.crop
+    sizes, crop = [], Causal.crop
 
     def cropped(self, shape, queries, keys, device=None):
-        found = crop(self, shape, queries, keys, device)
-        made.append(found.numel())
-        return found
+        table = crop(self, shape, queries, keys, device)
+        sizes.append(table.numel())
+        return table
 
     monkeypatch.setattr(Causal, "crop", cropped)
     words = torch.zeros(1, 4096, 2)
-    hidden_cells(AttentionInputs(words, words, 1.0, Causal()), (64, 64), slice(1024, 2048))
-    assert sum(made) < 1024 * 1024
+    masked_cells(AttentionInputs(words, words, 1.0, Causal()), (64, 64), slice(1024, 2048))
+    assert sum(sizes) < 1024 * 1024

@@ -10,7 +10,7 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 
 @st.composite
 def cases(draw):
-    """A mask, the scores' shape, and the same mask as a NumPy table made by loops."""
+    """Draw a mask, the shape of the scores, and the same mask as a NumPy table from loops."""
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     N, M = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     shape = (batch, heads, N, M)
@@ -55,8 +55,8 @@ def _part(draw, kind, shape):
 @settings(max_examples=100)
 def test_combined_masks_equal_loops(case):
     mask, shape, table = case
-    whole = mask.crop(shape).expand(shape)
-    np.testing.assert_array_equal(whole.numpy(), table)
+    full = mask.crop(shape).expand(shape)
+    np.testing.assert_array_equal(full.numpy(), table)
 
 
 @given(cases(), st.data())
@@ -75,7 +75,7 @@ def test_a_crop_is_the_crop_of_the_whole(case, data):
 @given(cases(), st.data())
 @settings(max_examples=100)
 def test_nothing_is_allowed_outside_the_span(case, data):
-    """And all is that is certain."""
+    """Every pair in the common span is allowed."""
     mask, shape, table = case
     first = data.draw(st.integers(0, shape[-2] - 1))
     queries = range(first, data.draw(st.integers(first + 1, shape[-2])))
@@ -84,10 +84,10 @@ def test_nothing_is_allowed_outside_the_span(case, data):
     assert 0 <= span.start <= span.stop <= shape[-1]
     assert not rows[..., : span.start].any()
     assert not rows[..., span.stop :].any()
-    certain = mask.certain(queries, shape)
-    assert 0 <= certain.start <= certain.stop <= shape[-1]
-    assert rows[..., certain.start : certain.stop].all()
-    if mask.leaves_every_row(shape):
+    common = mask.common_span(queries, shape)
+    assert 0 <= common.start <= common.stop <= shape[-1]
+    assert rows[..., common.start : common.stop].all()
+    if mask.has_no_empty_row(shape):
         assert table.any(-1).all()
 
 
@@ -100,36 +100,36 @@ def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
     np.testing.assert_array_equal(mask.crop((total, total)).numpy(), table)
     if not total:
         return
-    assert mask.leaves_every_row((total, total))
+    assert mask.has_no_empty_row((total, total))
     first = data.draw(st.integers(0, total - 1))
     queries = range(first, data.draw(st.integers(first + 1, total)))
-    rows = table[queries.start : queries.stop]  # of neighbours both are as tight as can be
-    for found, keys in (
+    rows = table[queries.start : queries.stop]  # for one document both bounds are tight
+    for span, keys in (
         (mask.span(queries, (total, total)), rows.any(0)),
-        (mask.certain(queries, (total, total)), rows.all(0)),
+        (mask.common_span(queries, (total, total)), rows.all(0)),
     ):
-        assert list(found) == np.flatnonzero(keys).tolist()
+        assert list(span) == np.flatnonzero(keys).tolist()
     causal = (mask & Causal()).crop((total, total), queries)
     np.testing.assert_array_equal(causal.numpy(), rows & np.tri(total, dtype=bool)[queries])
 
 
 def test_a_run_that_sees_nothing():
-    """One that ends before it begins, one past the keys, and one between."""
+    """A range that ends before it starts, a range after the last key, and a normal range."""
     runs = KeyRanges(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
     shape = (3, 5)
     assert runs.crop(shape).int().tolist() == [[0] * 5, [0] * 5, [0, 1, 1, 0, 0]]
-    assert not runs.leaves_every_row(shape)
+    assert not runs.has_no_empty_row(shape)
     assert [list(runs.span(range(n, n + 1), shape)) for n in range(3)] == [[], [], [1, 2]]
-    assert list(runs.span(range(1), shape)) == list(runs.certain(range(3), shape)) == []
-    assert KeyRanges(torch.tensor([0, 2]), torch.tensor([1, 5])).leaves_every_row((2, 3))
-    assert not KeyRanges(torch.tensor([0, 4]), torch.tensor([1, 5])).leaves_every_row((2, 3))
+    assert list(runs.span(range(1), shape)) == list(runs.common_span(range(3), shape)) == []
+    assert KeyRanges(torch.tensor([0, 2]), torch.tensor([1, 5])).has_no_empty_row((2, 3))
+    assert not KeyRanges(torch.tensor([0, 4]), torch.tensor([1, 5])).has_no_empty_row((2, 3))
 
 
 def test_where_there_are_no_keys_no_row_sees_one():
-    assert Causal(2).leaves_every_row((3, 1))
+    assert Causal(2).has_no_empty_row((3, 1))
     for mask in (Causal(2), KeyRanges.from_lengths([3])):
-        assert not mask.leaves_every_row((3, 0))
-        assert list(mask.span(range(3), (3, 0))) == list(mask.certain(range(3), (3, 0))) == []
+        assert not mask.has_no_empty_row((3, 0))
+        assert list(mask.span(range(3), (3, 0))) == list(mask.common_span(range(3), (3, 0))) == []
 
 
 def test_a_crop_of_a_million_by_a_million_costs_what_the_crop_costs():
@@ -168,7 +168,7 @@ def test_padding_sides():
         (lambda: Causal(1.5), "whole number"),
         (lambda: Window(2.5), "whole number"),
         (lambda: KeyRanges(torch.zeros(3), torch.ones(3)), "torch.float32"),
-        (lambda: KeyRanges(torch.zeros(3).long(), torch.ones(4).long()), "as many whole numbers"),
+        (lambda: KeyRanges(torch.zeros(3).long(), torch.ones(4).long()), "one number for each"),
         (lambda: KeyRanges(torch.zeros(1, 3).long(), torch.ones(1, 3).long()), r"\(1, 3\)"),
         (lambda: KeyRanges([0], [1]), "list"),
         (lambda: KeyRanges.from_lengths([2, 1]).crop((4, 3)), "ranges of 3 queries; expected 4"),
@@ -201,15 +201,15 @@ def test_a_mask_of_ones_own(as_a_user):
 
 def test_runs_are_where_their_lengths_are():
     lengths = torch.tensor([2, 3], device="meta")
-    with pytest.raises(RuntimeError, match="meta tensor"):  # of which nobody knows the length
+    with pytest.raises(RuntimeError, match="meta tensor"):  # the total length is not available
         KeyRanges.from_lengths(lengths)
-    found = KeyRanges.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
-    assert found.end.tolist() == KeyRanges.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
-    assert found.end.dtype == torch.long
+    ranges = KeyRanges.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
+    assert ranges.end.tolist() == KeyRanges.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
+    assert ranges.end.dtype == torch.long
 
 
 def test_a_mask_is_not_derived_from_another():
-    """Whose span would be untrue of what it allows."""
+    """An inherited span could be wrong."""
     for parents in ((Causal,), (Combined,), (Window, Causal)):
         with pytest.raises(ArgumentError, match="derived from Mask itself"):
             type("Ahead", parents, {})

@@ -11,17 +11,17 @@ KEY = np.random.default_rng(8).standard_normal((2, 2, 7, 5))
 MASK = np.tri(3, 7, 4, dtype=bool)
 
 
-def seen(*given):
-    """The tensors that torch sees for query, key and value."""
-    got = []
+def tensors_of(*arrays):
+    """Return the tensors that a function receives for query, key and value."""
+    tensors = []
 
     @numpy_arrays.takes_arrays("query", "key", "value")
     def probe(query, key, value):
-        got.extend([query, key, value])
+        tensors.extend([query, key, value])
         return query
 
-    probe(*given)
-    return got
+    probe(*arrays)
+    return tensors
 
 
 def read_only(array):
@@ -42,9 +42,9 @@ def read_only(array):
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
-    """Nor a warning: any is an error here."""
+    """Nor a warning: warnings are errors in these tests."""
     query = form(QUERY.astype(dtype))
-    (tensor, *_) = seen(query, query, query)
+    (tensor, *_) = tensors_of(query, query, query)
     assert tensor.data_ptr() == query.__array_interface__["data"][0] or query.size == 0
     np.testing.assert_array_equal(tensor, query)
 
@@ -64,7 +64,7 @@ def test_what_torch_cannot_read_is_copied(form):
     query, key = form(QUERY), form(KEY)
     expected = heedful.attention(np.ascontiguousarray(query).astype("=f8"), key, key)
     np.testing.assert_array_equal(heedful.attention(query, key, key), expected)
-    np.testing.assert_array_equal(seen(query, key, key)[1], key)
+    np.testing.assert_array_equal(tensors_of(query, key, key)[1], key)
 
 
 def test_arguments_are_not_changed():
@@ -98,10 +98,10 @@ def test_masks_take_boolean_arrays(make, as_a_user):
 
 
 def test_unequal_types_become_the_wider_as_in_numpy():
-    found = heedful.attention(QUERY.astype("f4"), KEY, KEY)
-    assert found.dtype == np.float64
+    output = heedful.attention(QUERY.astype("f4"), KEY, KEY)
+    assert output.dtype == np.float64
     expected = heedful.attention(QUERY.astype("f4").astype("f8"), KEY, KEY)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(output, expected)
 
 
 BAD = {

@@ -28,7 +28,7 @@ def test_rotation_equals_complex_multiplication():
 
 
 def by_llama(frequency, factor, original, low, high):
-    """One frequency by Llama 3.1's own code, `apply_scaling`."""
+    """Scale a frequency as in Llama 3.1's own code, `apply_scaling`."""
     wavelength = 2 * math.pi / frequency
     if wavelength < original / high:
         return frequency
@@ -62,7 +62,7 @@ def test_linear_scaling_divides_positions():
 
 
 def slopes_of_the_paper(heads):
-    """The function of the paper's own code (`get_slopes`), typed again."""
+    """Return the slopes as in the paper's code (`get_slopes`)."""
 
     def of_a_power(heads):
         start = 2 ** (-(2 ** -(math.log2(heads) - 3)))

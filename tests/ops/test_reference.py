@@ -51,7 +51,7 @@ CONTEXT = [
 
 
 def assert_printed(got, printed):
-    """Equal in every decimal that is printed."""
+    """Check that all printed decimals are equal."""
     got = torch.as_tensor(got).double().round(decimals=4)
     torch.testing.assert_close(got, torch.tensor(printed).double(), atol=1e-6, rtol=0)
 
@@ -105,13 +105,13 @@ def test_both_ways_of_masking_are_equal_with_gradients(N, M, seed):
     mask = torch.rand(3, N, M, generator=generator) < 0.5
     first, second = renormalized_softmax(scores, mask), masked_softmax(scores, mask)
     torch.testing.assert_close(first, second, atol=1e-12, rtol=0)
-    sees = mask.any(-1)
+    is_nonempty = mask.any(-1)
     assert (second[~mask] == 0).all()
-    torch.testing.assert_close(second.sum(-1), sees.double())
+    torch.testing.assert_close(second.sum(-1), is_nonempty.double())
     ahead = torch.randn(3, N, M, generator=generator, dtype=torch.float64)
     gradients = [torch.autograd.grad(way, scores, ahead)[0] for way in (first, second)]
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
-    assert (gradients[1][~sees] == 0).all()
+    assert (gradients[1][~is_nonempty] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -1,4 +1,4 @@
-"""One weight taken apart, beside the same steps in NumPy and float64."""
+"""The steps behind a single weight, against NumPy in float64."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import numpy
-from random_maps import all_scores, causes, choices, log_sum_exps, rounding
+from random_maps import all_scores, allowed_pairs, log_sum_exps, random_inputs, rounding
 
 from heedful.errors import ArgumentError
 from heedful.ops.inputs import AttentionInputs
@@ -16,40 +16,43 @@ from heedful.ops.single_weight import one_weight
 
 
 @settings(max_examples=50)
-@given(made=causes(), place=st.tuples(*[st.integers(0, 99)] * 3))
-def test_every_step_equals_its_formula(made, place):
-    of, (map_, seen) = made
-    head, query, key = (at % size for at, size in zip(place, of.shape, strict=True))
-    found, close = one_weight(of, head, query, key), {"atol": 8 * rounding(of), "rtol": 1e-5}
-    asked = numpy(of.query)[head, query]
-    offered = numpy(of.key)[head // (len(of.query) // len(of.key)), key]
-    np.testing.assert_allclose(found.query, asked, **close)
-    np.testing.assert_allclose(found.key, offered, **close)
-    np.testing.assert_allclose(found.products, asked * offered, **close)
-    product = float(asked @ offered)
-    capped = scaled = of.scale * product
-    if of.softcap:
-        capped = of.softcap * math.tanh(scaled / of.softcap)
-    bias = 0.0 if of.bias is None else np.broadcast_to(numpy(of.bias), of.shape)[head, query, key]
-    steps = [found.product, found.scaled, found.capped, found.bias]
+@given(case=random_inputs(), numbers=st.tuples(*[st.integers(0, 99)] * 3))
+def test_every_step_equals_its_formula(case, numbers):
+    inputs, (map_, nonempty) = case
+    head, query, key = (number % size for number, size in zip(numbers, inputs.shape, strict=True))
+    result = one_weight(inputs, head, query, key)
+    close = {"atol": 8 * rounding(inputs), "rtol": 1e-5}
+    q = numpy(inputs.query)[head, query]
+    k = numpy(inputs.key)[head // (len(inputs.query) // len(inputs.key)), key]
+    np.testing.assert_allclose(result.query, q, **close)
+    np.testing.assert_allclose(result.key, k, **close)
+    np.testing.assert_allclose(result.products, q * k, **close)
+    product = float(q @ k)
+    capped = scaled = inputs.scale * product
+    if inputs.softcap:
+        capped = inputs.softcap * math.tanh(scaled / inputs.softcap)
+    biases = 0.0 if inputs.bias is None else numpy(inputs.bias)
+    bias = np.broadcast_to(biases, inputs.shape)[head, query, key]
+    steps = [result.product, result.scaled, result.capped, result.bias]
     np.testing.assert_allclose(steps, [product, scaled, capped, bias], **close)
-    hides = not choices(of)[head, query, key] or bias == -math.inf
-    assert (found.score == -math.inf) == hides
-    if not hides:
-        np.testing.assert_allclose(found.score, capped + bias, **close)
-    np.testing.assert_allclose(found.scores, all_scores(of)[head, query, : of.shape[2]], **close)
-    np.testing.assert_allclose(found.log_sum_exp, log_sum_exps(of)[head, query], **close)
-    np.testing.assert_allclose(found.weight, map_[head, query, key], **close)
-    if hides or not seen[head, query]:
-        assert found.weight == 0
-    if of.sinks is None:
-        assert found.sink is None
+    is_masked = not allowed_pairs(inputs)[head, query, key] or bias == -math.inf
+    assert (result.score == -math.inf) == is_masked
+    if not is_masked:
+        np.testing.assert_allclose(result.score, capped + bias, **close)
+    row = all_scores(inputs)[head, query, : inputs.shape[2]]
+    np.testing.assert_allclose(result.scores, row, **close)
+    np.testing.assert_allclose(result.log_sum_exp, log_sum_exps(inputs)[head, query], **close)
+    np.testing.assert_allclose(result.weight, map_[head, query, key], **close)
+    if is_masked or not nonempty[head, query]:
+        assert result.weight == 0
+    if inputs.sinks is None:
+        assert result.sink is None
     else:
-        np.testing.assert_allclose(found.sink, numpy(of.sinks)[head], **close)
+        np.testing.assert_allclose(result.sink, numpy(inputs.sinks)[head], **close)
 
 
 @pytest.mark.parametrize("place", [(2, 0, 0), (0, 3, 0), (0, 0, 5), (-1, 0, 0), (0, 0, -1)])
 def test_a_place_outside_the_map_is_refused(place):
-    of = AttentionInputs(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), 1.0)
+    inputs = AttentionInputs(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), 1.0)
     with pytest.raises(ArgumentError, match=r"(head|query|key) -?\d; expected 0 to \d"):
-        one_weight(of, *place)
+        one_weight(inputs, *place)

@@ -1,4 +1,4 @@
-"""Statistics by blocks, against their definitions in NumPy on the whole map."""
+"""Statistics in blocks, against their definitions in NumPy on the full map."""
 
 import math
 
@@ -7,7 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_maps import OFFSETS, all_scores, causes, choices, log_sum_exps, rounding, whole_map
+from random_maps import (
+    OFFSETS,
+    all_scores,
+    allowed_pairs,
+    full_map,
+    log_sum_exps,
+    random_inputs,
+    rounding,
+)
 
 from heedful.ops import statistics
 from heedful.ops.inputs import AttentionInputs
@@ -26,22 +34,22 @@ from heedful.ops.statistics import (
     NormalizedEntropy,
     Received,
     Sink,
-    Unplaced,
+    Undefined,
     gather,
 )
 from heedful.ops.top_k import TopKeys, largest
 from heedful.ops.weight_blocks import blocks
 
 
-def by_definition(of, map_, seen):
+def by_definition(inputs, map_, is_nonempty):
     H, N, M = map_.shape
-    start = of.mask.offset if N > M and of.mask in OFFSETS else M - N
+    start = inputs.mask.offset if N > M and inputs.mask in OFFSETS else M - N
     position = np.arange(N)[:, None] + start
     with np.errstate(divide="ignore", invalid="ignore"):
         log = np.where(map_ > 0, np.log(map_), 0.0)
 
     def rows(values):
-        return np.where(seen, values, np.nan)
+        return np.where(is_nonempty, values, np.nan)
 
     def diagonal(offset, first=0):
         values = np.full((H, N), np.nan)
@@ -56,34 +64,29 @@ def by_definition(of, map_, seen):
         return rows(np.where(has_choice, map_[:, :, first], np.nan))
 
     def matching(shift, unknown=None):
-        values, allowed = np.full((H, N), np.nan), choices(of)
+        values, allowed = np.full((H, N), np.nan), allowed_pairs(inputs)
         for n in range(N):
             p = n + start
-            found = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
-            if found and IDS[p] != unknown:
-                sees_one = allowed[:, n, found].any(-1)
-                values[:, n] = np.where(sees_one, map_[:, n, found].sum(-1), np.nan)
+            matches = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
+            if matches and IDS[p] != unknown:
+                sees_one = allowed[:, n, matches].any(-1)
+                values[:, n] = np.where(sees_one, map_[:, n, matches].sum(-1), np.nan)
         return rows(values)
 
-    entropy, count = -(map_ * log).sum(-1), choices(of).sum(-1)
+    entropy, count = -(map_ * log).sum(-1), allowed_pairs(inputs).sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         evenness = np.where(count > 1, entropy / np.log(count), np.nan)
-    received_by = choices(of).sum(1)
+    received_by = allowed_pairs(inputs).sum(1)
     near = np.abs(position - np.arange(M)) <= 2
-    sees_further = (choices(of) & ~near).any(-1)
+    sees_further = (allowed_pairs(inputs) & ~near).any(-1)
     last = M - 1
-    among = {
-        f"match {shift}, {unknown}": matching(shift, unknown)
-        for shift in (0, 1)
-        for unknown in (None, 5)
-    }
     return {
         "entropy": rows(entropy),
         "evenness": rows(evenness),
         "nearby": rows(np.where(sees_further, (map_ * near).sum(-1), np.nan)),
-        **among,
+        **{f"match {shift}, {unknown}": matching(shift, unknown) for shift, unknown in MATCHES},
         "largest": rows(map_.max(-1)),
-        "largest score": rows(all_scores(of)[..., :M].max(-1)),
+        "largest score": rows(all_scores(inputs)[..., :M].max(-1)),
         "distance": rows((map_ * np.abs(position - np.arange(M))).sum(-1)),
         "self": diagonal(0),
         "previous": diagonal(1),
@@ -94,24 +97,19 @@ def by_definition(of, map_, seen):
         "sink, crossing": sink(crosses=True),
         "unplaced": np.full((H, N), np.nan),
         "learned_sink": rows(1 - map_.sum(-1)),
-        "log_sum_exp": log_sum_exps(of),
+        "log_sum_exp": log_sum_exps(inputs),
         "received": map_.sum(1),
         "received, mean": map_.sum(1) / np.where(received_by > 0, received_by, np.nan),
     }
 
 
-def fresh(of):
-    M = of.shape[-1]
-    among = {
-        f"match {shift}, {unknown}": Matching(IDS[:M], shift, unknown)
-        for shift in (0, 1)
-        for unknown in (None, 5)
-    }
+def fresh(inputs):
+    M = inputs.shape[-1]
     return {
         "entropy": Entropy(),
         "evenness": NormalizedEntropy(),
         "nearby": Nearby(2),
-        **among,
+        **{f"match {s}, {unknown}": Matching(IDS[:M], s, unknown) for s, unknown in MATCHES},
         "largest": LargestWeight(),
         "largest score": LargestScore(),
         "distance": Distance(),
@@ -122,7 +120,7 @@ def fresh(of):
         "sink": Sink(),
         "sink, padded": Sink((M - 1) // 2),
         "sink, crossing": Sink(crosses=True),
-        "unplaced": Unplaced(),
+        "unplaced": Undefined(),
         "learned_sink": LearnedSink(),
         "log_sum_exp": LogSumExp(),
         "received": Received(),
@@ -130,70 +128,71 @@ def fresh(of):
     }
 
 
+MATCHES = [(0, None), (0, 5), (1, None), (1, 5)]  # shift, unknown
 IDS = torch.tensor([5, 6, 5, 5, 7, 6, 8, 5, 6, 6, 7, 5, 6])
 PARTS = torch.tensor([[1], [2], [3]])
 SIZES = {"entries": st.integers(1, 200), "queries": st.integers(1, 9)}
 
 
 @settings(max_examples=50)
-@given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
-def test_statistics_equal_their_definitions(made, sizes):
-    of, (map_, seen) = made
-    statistics = fresh(of)
-    found = dict(zip(statistics, gather(of, *statistics.values(), **sizes), strict=True))
-    for name, value in by_definition(of, map_, seen).items():
-        np.testing.assert_allclose(found[name], value, atol=4e-6, rtol=1e-6, err_msg=name)
+@given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES))
+def test_statistics_equal_their_definitions(case, sizes):
+    inputs, (map_, is_nonempty) = case
+    statistics = fresh(inputs)
+    results = dict(zip(statistics, gather(inputs, *statistics.values(), **sizes), strict=True))
+    for name, value in by_definition(inputs, map_, is_nonempty).items():
+        np.testing.assert_allclose(results[name], value, atol=4e-6, rtol=1e-6, err_msg=name)
 
 
 @settings(max_examples=20)
-@given(made=causes(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
-def test_blocks_merge_in_any_order(made, sizes, seed):
-    """Blocks of any size in two halves, each in an order of its own, merged: as in one pass."""
-    of, _ = made
+@given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
+def test_blocks_merge_in_any_order(case, sizes, seed):
+    """Two merged statistics of half the blocks, in any order, equal a single pass."""
+    inputs, _ = case
 
     def all_of_them():
-        _, N, M = of.shape
+        _, N, M = inputs.shape
         shares = SegmentShares(torch.arange(N) % PARTS == 0, torch.arange(M) // 4 == PARTS)
-        return [*fresh(of).values(), shares, TopKeys(3)]
+        return [*fresh(inputs).values(), shares, TopKeys(3)]
 
-    *once, top = gather(of, *all_of_them())
-    made_of = [
+    *once, top = gather(inputs, *all_of_them())
+    parts = [
         block._replace(weights=block.weights.clone(), scores=block.scores.clone())
-        for block in blocks(of, **sizes)
+        for block in blocks(inputs, **sizes)
     ]
-    order = torch.randperm(len(made_of), generator=torch.Generator().manual_seed(seed)).tolist()
+    order = torch.randperm(len(parts), generator=torch.Generator().manual_seed(seed)).tolist()
     halves = []
     for half in (order[::2], order[1::2]):
         statistics = all_of_them()
-        for at in half:
+        for index in half:
             for statistic in statistics:
-                statistic.update(made_of[at])
+                statistic.update(parts[index])
         halves.append(statistics)
-    for one, other in zip(*halves, strict=True):
-        one.merge(other)
+    for statistic, other in zip(*halves, strict=True):
+        statistic.merge(other)
     *merged, merged_top = [statistic.result() for statistic in halves[0]]
     torch.testing.assert_close(merged, once, atol=4e-6, rtol=1e-6, equal_nan=True)
     torch.testing.assert_close(
-        merged_top.weights, top.weights, atol=rounding(of), rtol=1e-6, equal_nan=True
+        merged_top.weights, top.weights, atol=rounding(inputs), rtol=1e-6, equal_nan=True
     )
-    if of.query.dtype == torch.float64:  # in others, products of another size may part equal ones
+    if inputs.query.dtype == torch.float64:  # in other types, rounding may break ties
         assert torch.equal(merged_top.keys, top.keys)
 
 
 @settings(max_examples=25)
-@given(made=causes(), k=st.integers(1, 15), sizes=st.fixed_dictionaries(SIZES))
-def test_top_keys(made, k, sizes):
-    of, (map_, seen) = made
-    [top] = gather(of, TopKeys(k), **sizes)
+@given(case=random_inputs(), k=st.integers(1, 15), sizes=st.fixed_dictionaries(SIZES))
+def test_top_keys(case, k, sizes):
+    inputs, (map_, is_nonempty) = case
+    [top] = gather(inputs, TopKeys(k), **sizes)
     ordered = -np.sort(-map_, axis=-1)[..., :k]
     ordered = np.pad(ordered, ((0, 0), (0, 0), (0, k - ordered.shape[-1])))
-    expected = np.where(seen[..., None], ordered, np.nan)
-    np.testing.assert_allclose(top.weights, expected, atol=rounding(of))
+    expected = np.where(is_nonempty[..., None], ordered, np.nan)
+    np.testing.assert_allclose(top.weights, expected, atol=rounding(inputs))
     for index in np.ndindex(*map_.shape[:2]):
         keys = [m for m in top.keys[index].tolist() if m >= 0]
         assert len(set(keys)) == len(keys)
         weights_ = top.weights[index][: len(keys)]
-        np.testing.assert_allclose(map_[index][keys], weights_, atol=rounding(of))
+        np.testing.assert_allclose(map_[index][keys], weights_, atol=rounding(inputs))
 
 
 @given(
@@ -202,18 +201,18 @@ def test_top_keys(made, k, sizes):
 )
 def test_of_equal_scores_the_first(rows, k):
     scores = torch.tensor(rows, dtype=torch.float32)[None]
-    values, places = largest(scores, k)
+    values, indices = largest(scores, k)
     expected = np.argsort(-np.array(rows), axis=-1, kind="stable")[:, :k]
-    assert places[0].tolist() == expected.tolist()
-    assert torch.equal(values, scores.gather(-1, places))
+    assert indices[0].tolist() == expected.tolist()
+    assert torch.equal(values, scores.gather(-1, indices))
 
 
 def test_entropy_is_exact_however_large_the_scores():
-    """Scores near 10,000, in eighths, which float32 holds: their sums it does not."""
+    """Scores near 10,000 in steps of 1/8 are exact in float32, but their sums are not."""
     query, key = torch.ones(1, 3, 1), 10_000 + torch.arange(13.0).view(1, -1, 1) / 8
-    of = AttentionInputs(query, key, 1.0, Causal())
-    expected = by_definition(of, *whole_map(of))["entropy"]
-    np.testing.assert_allclose(gather(of, Entropy())[0], expected, atol=5e-7)
+    inputs = AttentionInputs(query, key, 1.0, Causal())
+    expected = by_definition(inputs, *full_map(inputs))["entropy"]
+    np.testing.assert_allclose(gather(inputs, Entropy())[0], expected, atol=5e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -222,54 +221,54 @@ def test_entropy_is_exact_however_large_the_scores():
     "shape", [(1, 1, 1), (1, 1, 13), (1, 7, 1), (3, 5, 11), (2, 1, 257), (4, 130, 3), (1, 3, 5000)]
 )
 def test_an_operation_of_torch_multiplies_and_adds_up_each_row(shape, far, dtype):
-    """It is batch norm's gradient, which promises to be no such thing: another torch may differ.
+    """It is batch norm's gradient; other versions of torch could change it.
 
-    Every row is less a number of its own, so that rows or channels taken for others are seen.
+    Each row has a different number subtracted, so that exchanged rows or channels are detected.
     """
     weights, scores = torch.rand(shape, dtype=dtype), torch.randn(shape, dtype=dtype) + far
     less = far + torch.linspace(-3, 5, shape[0] * shape[1], dtype=dtype).view(shape[:2])
-    given = [one.clone() for one in (weights, scores, less)]
-    found = statistics._products(weights, scores, less)
-    w, s, c = (one.numpy().astype(np.float64) for one in given)
+    copies = [tensor.clone() for tensor in (weights, scores, less)]
+    sums = statistics._products(weights, scores, less)
+    w, s, c = (tensor.numpy().astype(np.float64) for tensor in copies)
     products = w * (s - c[..., None])
-    assert found.dtype == dtype
-    assert found.shape == shape[:2]
+    assert sums.dtype == dtype
+    assert sums.shape == shape[:2]
     off = (4 + shape[-1] ** 0.5) * torch.finfo(dtype).eps * np.abs(products).sum(-1).max()
-    np.testing.assert_allclose(found.numpy(), products.sum(-1), atol=off, rtol=0)
-    for one, before in zip((weights, scores, less), given, strict=True):
-        assert torch.equal(one, before)
+    np.testing.assert_allclose(sums.numpy(), products.sum(-1), atol=off, rtol=0)
+    for tensor, before in zip((weights, scores, less), copies, strict=True):
+        assert torch.equal(tensor, before)
 
 
 @settings(max_examples=25)
-@given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
-def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(made, sizes):
-    of, (map_, seen) = made
-    off = {"atol": 4 * rounding(of)}
-    for block in blocks(of, **sizes):
-        whole, sees = (part[block.heads, block.rows] for part in (map_, seen))
-        own = whole[..., block.columns]
-        np.testing.assert_allclose(block.weights, own, **off)
-        np.testing.assert_allclose(own.sum(-1), whole.sum(-1), **off)  # others are hidden
-        np.testing.assert_allclose(block.largest, whole.max(-1), **off)
-        blind = np.zeros_like(sees) if block.empty is None else block.empty.numpy()
-        np.testing.assert_array_equal(blind, ~sees)
-        assert (block.log_sum_exp.numpy()[blind] == -math.inf).all()
+@given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES))
+def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(case, sizes):
+    inputs, (map_, is_nonempty) = case
+    off = {"atol": 4 * rounding(inputs)}
+    for block in blocks(inputs, **sizes):
+        rows, nonempty = (part[block.heads, block.rows] for part in (map_, is_nonempty))
+        cells = rows[..., block.columns]
+        np.testing.assert_allclose(block.weights, cells, **off)
+        np.testing.assert_allclose(cells.sum(-1), rows.sum(-1), **off)  # other keys are masked
+        np.testing.assert_allclose(block.largest, rows.max(-1), **off)
+        empty = np.zeros_like(nonempty) if block.empty is None else block.empty.numpy()
+        np.testing.assert_array_equal(empty, ~nonempty)
+        assert (block.log_sum_exp.numpy()[empty] == -math.inf).all()
         shares = (block.scores.double() - block.log_sum_exp.double()[..., None]).exp().numpy()
-        np.testing.assert_allclose(shares[sees], own[sees], **off)
+        np.testing.assert_allclose(shares[nonempty], cells[nonempty], **off)
 
 
 def test_no_block_is_larger_than_asked():
     query = torch.randn(4, 500, 8)
-    of = AttentionInputs(query, query, 1.0, Causal() & Window(30))
-    sizes = [block.weights.numel() for block in blocks(of, entries=4000, queries=16)]
+    inputs = AttentionInputs(query, query, 1.0, Causal() & Window(30))
+    sizes = [block.weights.numel() for block in blocks(inputs, entries=4000, queries=16)]
     assert max(sizes) <= 4000
-    assert sum(sizes) < 4 * 500 * 60  # what the window empties is skipped
+    assert sum(sizes) < 4 * 500 * 60  # blocks outside the window are skipped
 
 
 @pytest.mark.parametrize(
-    ("heads", "fit", "threads", "wanted"),
+    ("heads", "fit", "threads", "sizes"),
     [
-        (12, 3, 2, [2] * 6),  # of three, one thread would make two while the other waits
+        (12, 3, 2, [2] * 6),  # with blocks of three, one thread would wait
         (12, 3, 1, [3] * 4),
         (12, 5, 2, [4] * 3),
         (7, 7, 2, [7]),
@@ -277,17 +276,17 @@ def test_no_block_is_larger_than_asked():
         (3, 1, 2, [1] * 3),
     ],
 )
-def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads, wanted):
+def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads, sizes):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     words = torch.randn(heads, 4, 6)
-    found = blocks(AttentionInputs(words, words, 1.0), entries=fit * 4 * 4)
-    assert [len(block.weights) for block in found] == wanted
+    result = blocks(AttentionInputs(words, words, 1.0), entries=fit * 4 * 4)
+    assert [len(block.weights) for block in result] == sizes
 
 
 def test_sums_of_long_rows_lose_no_digits():
-    """torch's softmax adds up equal numbers one after the other, and its weights sum to less."""
+    """torch's softmax rounds when it adds equal numbers, so its weights sum to less than 1."""
     query, key = torch.randn(2, 3, 4), torch.zeros(2, 70_000, 4)
     key[:, 0] = query[:, 0] / query[:, 0].norm(dim=-1, keepdim=True)
-    of = AttentionInputs(query, key, 1.0)
-    [exact] = gather(of, LogSumExp())
-    np.testing.assert_allclose(exact, log_sum_exps(of), atol=3e-6, rtol=0)
+    inputs = AttentionInputs(query, key, 1.0)
+    [exact] = gather(inputs, LogSumExp())
+    np.testing.assert_allclose(exact, log_sum_exps(inputs), atol=3e-6, rtol=0)

@@ -1,4 +1,4 @@
-"""Attention with statistics: the output of attention, and numbers of the weights beside it."""
+"""`streaming_attention`: the output of attention and statistics of its weights."""
 
 import pytest
 import torch
@@ -36,9 +36,9 @@ def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
         "bias": {"bias": torch.randn(N, M, dtype=torch.float64), "causal": True},
         "window": {"mask": Causal() & Window(2)},
     }[kind]
-    found = streaming_attention(query, key, value, statistics=list(STATISTICS), **arguments)
+    result = streaming_attention(query, key, value, statistics=list(STATISTICS), **arguments)
     steps = heedful.steps(query, key, value, **arguments)
-    torch.testing.assert_close(found.output, steps.context, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(result.output, steps.context, atol=1e-9, rtol=1e-9)
     weights = steps.weights
     empty = weights.sum(-1) == 0
     position = torch.arange(N)[:, None] + M - N
@@ -48,13 +48,13 @@ def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
     first = (weights > 0).sum(others, keepdim=True).gt(0).int().argmax(-1, keepdim=True)
     first = first if kind in ("padding", "table") else torch.zeros_like(first)
 
-    def with_a_choice(found):
-        return found.where(position > first, torch.nan)[..., 0]
+    def with_a_choice(values):
+        return values.where(position > first, torch.nan)[..., 0]
 
     def diagonal(offset):
         places = (position - offset).expand(*weights.shape[:-1], 1)
-        found = weights.gather(-1, places.clamp(0, M - 1))
-        return with_a_choice(found.where((places >= 0) & (places < M), torch.nan))
+        values = weights.gather(-1, places.clamp(0, M - 1))
+        return with_a_choice(values.where((places >= 0) & (places < M), torch.nan))
 
     expected = {
         "entropy": torch.special.entr(weights).sum(-1),
@@ -67,9 +67,9 @@ def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
     for name, value in expected.items():
         expected[name] = value.masked_fill(empty, torch.nan)
     expected["received"] = weights.sum(-2).float()
-    torch.testing.assert_close(found.statistics, expected, atol=1e-6, rtol=1e-6, equal_nan=True)
+    torch.testing.assert_close(result.statistics, expected, atol=1e-6, rtol=1e-6, equal_nan=True)
     totals = steps.masked.logsumexp(-1).masked_fill(empty, torch.nan)
-    torch.testing.assert_close(found.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
+    torch.testing.assert_close(result.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
 
 
 @pytest.mark.parametrize("form", ["padding", "table", "both"])
@@ -81,22 +81,21 @@ def test_with_padding_on_the_left_the_sink_is_the_first_real_key(form):
         "table": padding.keep[:, None, None],
         "both": padding & Dense(torch.ones(6, 6).bool()),
     }[form]
-    found = streaming_attention(query, key, value, mask=mask, causal=True, statistics=["sink"])
+    result = streaming_attention(query, key, value, mask=mask, causal=True, statistics=["sink"])
     cut = [tensor[1:, :, 4:] for tensor in (query, key, value)]
     alone = streaming_attention(*cut, causal=True, statistics=["sink"])
-    torch.testing.assert_close(
-        found.statistics["sink"][1:, :, 4:], alone.statistics["sink"], equal_nan=True
-    )
-    assert found.statistics["sink"][1, :, :5].isnan().all()  # the fifth token has no choice
-    whole = heedful.steps(query, key, value, causal=True).weights
-    torch.testing.assert_close(found.statistics["sink"][0, :, 1:], whole[0, :, 1:, 0])
+    sink = result.statistics["sink"]
+    torch.testing.assert_close(sink[1:, :, 4:], alone.statistics["sink"], equal_nan=True)
+    assert result.statistics["sink"][1, :, :5].isnan().all()  # the fifth token has no choice
+    full = heedful.steps(query, key, value, causal=True).weights
+    torch.testing.assert_close(result.statistics["sink"][0, :, 1:], full[0, :, 1:, 0])
 
 
 def test_gradients_go_through_the_output():
     query, key, value = torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True)
     streamed = streaming_attention(query, key, value, causal=True)
     plain = heedful.attention(query, key, value, causal=True)
-    ways = (torch.autograd.grad(of.sin().sum(), query) for of in (streamed.output, plain))
+    ways = (torch.autograd.grad(output.sin().sum(), query) for output in (streamed.output, plain))
     torch.testing.assert_close(*ways)
     assert not streamed.statistics["entropy"].requires_grad
 
@@ -109,11 +108,11 @@ def test_an_unknown_statistic_is_one_line():
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_of_runs_no_table_is_made(is_causal, monkeypatch):
-    """Of 3,000 tokens in documents of 100, nobody asks for more than a few rows at once."""
-    N, asked, allowed = 3000, [], KeyRanges.allowed
+    """With 3,000 tokens in documents of 100, masks are built only for a few rows at once."""
+    N, sizes, allowed = 3000, [], KeyRanges.allowed
 
     def counted(self, query, key, shape):
-        asked.append(query.numel() * key.numel())
+        sizes.append(query.numel() * key.numel())
         return allowed(self, query, key, shape)
 
     runs = KeyRanges.from_lengths([100] * 30)
@@ -123,7 +122,7 @@ def test_of_runs_no_table_is_made(is_causal, monkeypatch):
         scale=None, dropout=0.0,
     )  # fmt: skip
     monkeypatch.setattr(KeyRanges, "allowed", counted)
-    for causes, _ in streaming._causes(arguments):  # what the statistics are gathered from
-        statistics.gather(causes, statistics.Entropy())
-    assert asked
-    assert max(asked) <= N * N // 4
+    for inputs, _ in streaming._inputs(arguments):  # what the statistics are gathered from
+        statistics.gather(inputs, statistics.Entropy())
+    assert sizes
+    assert max(sizes) <= N * N // 4

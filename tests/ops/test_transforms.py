@@ -1,4 +1,4 @@
-"""`heedful.attention` inside the transforms of torch.func, beside loops and beside autograd."""
+"""`heedful.attention` inside the transforms of torch.func, against loops and autograd."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ WAYS = {
     "runs": {"mask": KeyRanges(torch.tensor([0, 1, 7]), torch.tensor([3, 7, 7]))},
     "bias": {"bias": torch.arange(21.0).view(3, 7).sin(), "scale": 0.3},
 }  # fmt: skip
-SLOW = "ignore:There is a performance drop:UserWarning"  # torch's own, of its backward kernel
-OLD = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # which its jvp still uses
+SLOW = "ignore:There is a performance drop:UserWarning"  # from torch's backward kernel
+OLD = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's jvp still uses it
 
 
 @pytest.fixture
@@ -28,25 +28,25 @@ def tensors():
 
 
 def ways(name):
-    return {key: one.double() if key == "bias" else one for key, one in WAYS[name].items()}
+    return {key: value.double() if key == "bias" else value for key, value in WAYS[name].items()}
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_vmap_is_a_loop(name, tensors):
-    def attend(*three):
-        return heedful.attention(*three, **ways(name), return_weights=True)
+    def attend(*tensors):
+        return heedful.attention(*tensors, **ways(name), return_weights=True)
 
-    for found, *expected in zip(vmap(attend)(*tensors), *map(attend, *tensors), strict=True):
-        torch.testing.assert_close(found, torch.stack(expected))
+    for output, *expected in zip(vmap(attend)(*tensors), *map(attend, *tensors), strict=True):
+        torch.testing.assert_close(output, torch.stack(expected))
 
 
 def test_vmap_over_masks_and_over_an_axis_inside(tensors):
     query, key, value = tensors
     keep = torch.rand(B, N, M) < 0.7
     keep[1, 2] = False
-    found = vmap(lambda *four: heedful.attention(*four[:3], mask=Dense(four[3])))(*tensors, keep)
-    for one, *four in zip(found, *tensors, keep, strict=True):
-        torch.testing.assert_close(one, heedful.attention(*four[:3], mask=four[3]))
+    outputs = vmap(lambda q, k, v, m: heedful.attention(q, k, v, mask=Dense(m)))(*tensors, keep)
+    for output, q, k, v, m in zip(outputs, *tensors, keep, strict=True):
+        torch.testing.assert_close(output, heedful.attention(q, k, v, mask=m))
     swapped = vmap(heedful.attention, in_dims=(1, 0, 0), out_dims=1)
     torch.testing.assert_close(
         swapped(query.transpose(0, 1), key, value).transpose(0, 1),
@@ -56,8 +56,8 @@ def test_vmap_over_masks_and_over_an_axis_inside(tensors):
 
 def test_what_is_nan_stays_so_where_it_is(tensors):
     tensors[0][2, 0, 1, 2, 3] = torch.nan
-    found = vmap(heedful.attention)(*tensors)
-    assert found.isnan().any(dim=-1).nonzero().tolist() == [[2, 0, 1, 2]]
+    output = vmap(heedful.attention)(*tensors)
+    assert output.isnan().any(dim=-1).nonzero().tolist() == [[2, 0, 1, 2]]
 
 
 @pytest.mark.filterwarnings(SLOW, OLD)
@@ -74,12 +74,11 @@ def test_derivatives_are_those_of_autograd(name, tensors):
     expected = torch.autograd.functional.jacobian(total, query)
     torch.testing.assert_close(jacrev(total)(query), expected)
     torch.testing.assert_close(jacfwd(total)(query), expected)
-    torch.testing.assert_close(
-        grad(number)(query), torch.autograd.functional.jacobian(number, query)
-    )
+    gradient = torch.autograd.functional.jacobian(number, query)
+    torch.testing.assert_close(grad(number)(query), gradient)
     each = vmap(grad(number))(tensors[0])
-    for one, own in zip(each, tensors[0], strict=True):
-        torch.testing.assert_close(one, torch.autograd.functional.jacobian(number, own))
+    for gradient, query_b in zip(each, tensors[0], strict=True):
+        torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(number, query_b))
     seconds = hessian(number)(query).reshape(query.numel(), query.numel())
     torch.testing.assert_close(seconds, seconds.T)
     step = 1e-5 * torch.randn_like(query)
@@ -100,6 +99,6 @@ def test_while_recording_it_goes_on_and_says_what_is_missing(tensors):
         heedful.record(model := Attends()) as recording,
         pytest.warns(UserWarning, match=r"inside torch\.func"),
     ):
-        found = vmap(model)(x)
-    torch.testing.assert_close(found, model(x.flatten(0, 1)).view(x.shape))
+        output = vmap(model)(x)
+    torch.testing.assert_close(output, model(x.flatten(0, 1)).view(x.shape))
     assert len(recording) == 0

@@ -1,4 +1,4 @@
-"""Maps: what is drawn is what was given, rows are queries, labels are the tokens."""
+"""Attention maps: drawn values, the order of rows and columns, token labels."""
 
 from itertools import pairwise
 
@@ -116,7 +116,7 @@ def test_long_sequences_thin_their_labels_and_none_overlap(count, length):
     keys = last.get_ticklabels()
     apart = np.diff([text.get_transform().transform(text.get_position())[0] for text in keys])
     size = keys[0].get_fontsize() * figure.dpi / 72
-    # Slanted at 45°, lines of text keep apart by their distance over the square root of 2.
+    # Lines of text slanted at 45° have a distance of their spacing over the square root of 2.
     assert keys[0].get_rotation() in (45, 90)
     away = {45: np.sqrt(2), 90: 1}[keys[0].get_rotation()]
     assert (apart / away >= 0.95 * size).all()
@@ -143,7 +143,7 @@ def test_where_all_labels_can_stand_all_do(count, queries, keys):
         if axis.get_ticklabels()[0].get_rotation() != 45:
             boxes = [text.get_window_extent() for text in axis.get_ticklabels()]
             ends = sorted((getattr(box, side + "0"), getattr(box, side + "1")) for box in boxes)
-            assert all(one[1] <= other[0] + 0.5 for one, other in pairwise(ends))
+            assert all(first[1] <= second[0] + 0.5 for first, second in pairwise(ends))
 
 
 def test_scores_before_and_after_the_mask():
@@ -189,7 +189,7 @@ def test_any_number_of_maps_of_any_shape_is_drawn(count, rows, cols, length, mas
     [
         (lambda: heatmaps([np.eye(6)], SIX, titles=[]), "0 titles for 1 maps"),
         (lambda: heatmaps([np.eye(6), np.eye(5)], SIX, titles=["a", "b"]), r"weights\[1\]"),
-        (lambda: heatmaps([uneven(6, 7)], SIX, titles=["h"]), "give key_tokens"),
+        (lambda: heatmaps([uneven(6, 7)], SIX, titles=["h"]), "pass key_tokens"),
         (lambda: heatmaps([np.ones((2, 6, 6))], SIX, titles=["h"]), "two axes"),
         (lambda: heatmaps([[["a"]]], ["x"], titles=["h"]), "not a table of numbers"),
         (lambda: heatmaps([np.eye(6)], SIX, titles=["h"], allowed=np.tri(5)), "allowed"),

@@ -1,4 +1,4 @@
-"""Diagrams: what is put in stands where it was put, and all of it is in the figure."""
+"""Diagrams: items are at their positions and inside the figure."""
 
 import numpy as np
 import pytest
@@ -21,17 +21,17 @@ def some():
 def test_all_of_it_is_in_the_figure(title):
     figure = draw(some(), title, None if title is None else "12 parameters")
     figure.draw_without_rendering()
-    ax, whole = figure.axes[0], figure.bbox
+    ax, canvas = figure.axes[0], figure.bbox
     for artist in [*ax.patches, *ax.texts]:
         box = artist.get_window_extent()
-        assert (box.min >= whole.min - 0.5).all(), artist
-        assert (box.max <= whole.max + 0.5).all(), artist
+        assert (box.min >= canvas.min - 0.5).all(), artist
+        assert (box.max <= canvas.max + 0.5).all(), artist
     across = np.ptp(ax.transData.transform([(1, 1), (2, 2)]), axis=0)
     assert across == pytest.approx([figure.dpi] * 2)  # an inch is an inch, beside letters
 
 
 def test_boxes_stand_where_they_were_put():
-    boxes = [one for one in draw(some()).axes[0].patches if isinstance(one, FancyBboxPatch)]
+    boxes = [patch for patch in draw(some()).axes[0].patches if isinstance(patch, FancyBboxPatch)]
     frame, norm, other = boxes  # a frame is behind all
     assert (frame.get_x(), frame.get_y(), frame.get_width()) == (0.0, 1.0, 2.0)
     assert (norm.get_x(), norm.get_y(), norm.get_height()) == (0.0, 1.75, 0.5)
@@ -46,7 +46,7 @@ def test_words_are_literal():
 
 
 def test_lines_turn_with_round_corners_and_end_where_they_should():
-    arrows = [one for one in draw(some()).axes[0].patches if isinstance(one, FancyArrowPatch)]
+    arrows = [patch for patch in draw(some()).axes[0].patches if isinstance(patch, FancyArrowPatch)]
     line = arrows[1].get_path().vertices
     np.testing.assert_allclose(line[0], (1, 0), atol=1e-6)
     np.testing.assert_allclose(line[-1], (3, 5), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Lines of layers: every map at its place, named once; numbers, scales and sizes that fit."""
+"""Grids of heads: positions and names of maps, numbers, scales and sizes."""
 
 import numpy as np
 import pytest
@@ -30,15 +30,15 @@ def block(layers, heads, N, M, **more):
 
 
 def images(figure):
-    """Every map that is drawn, by its line and its head."""
-    found = {}
+    """Return every drawn map by its line and head."""
+    maps = {}
     for ax in figure.axes:
         for image in ax.images:
-            own = ax.get_label() if ", head" in ax.get_label() else f"{ax.get_label()}, "
-            key = own if ", head" in ax.get_label() else own + image.get_label()
-            assert key not in found
-            found[key] = image
-    return found
+            prefix = ax.get_label() if ", head" in ax.get_label() else f"{ax.get_label()}, "
+            key = prefix if ", head" in ax.get_label() else prefix + image.get_label()
+            assert key not in maps
+            maps[key] = image
+    return maps
 
 
 def written(figure):
@@ -50,35 +50,34 @@ def ticks(axis):
 
 
 @pytest.mark.parametrize(
-    ("layers", "heads", "N", "M"),
-    [(2, 3, 5, 11), (4, 12, 17, 17), (3, 8, 90, 40)],
+    ("layers", "heads", "N", "M"), [(2, 3, 5, 11), (4, 12, 17, 17), (3, 8, 90, 40)]
 )
 def test_every_map_is_there_and_is_what_was_given(layers, heads, N, M):
-    given_ = block(layers, heads, N, M)
-    found = images(draw([given_]))
-    assert len(found) == layers * heads
-    for n, line in enumerate(given_.lines):
+    grid = block(layers, heads, N, M)
+    maps = images(draw([grid]))
+    assert len(maps) == layers * heads
+    for n, line in enumerate(grid.lines):
         for h, values in enumerate(line.maps):
-            np.testing.assert_array_equal(found[f"layer {n}, head {h}"].get_array(), values)
+            np.testing.assert_array_equal(maps[f"layer {n}, head {h}"].get_array(), values)
 
 
 def test_twelve_by_twelve_are_small_multiples_named_along_the_edges():
     figure = draw([block(12, 12, 40, 40)])
     FigureCanvasAgg(figure).draw()
     assert len(images(figure)) == 144
-    said = written(figure)
-    assert [one for one in said if one.startswith("layer")] == [f"layer {n}" for n in range(12)]
-    assert [one.removeprefix("head ") for one in said[:12]] == [str(n) for n in range(12)]
-    assert any("40 queries from top to bottom" in one for one in said)
+    texts = written(figure)
+    assert [text for text in texts if text.startswith("layer")] == [f"layer {n}" for n in range(12)]
+    assert [text.removeprefix("head ") for text in texts[:12]] == [str(n) for n in range(12)]
+    assert any("40 queries from top to bottom" in text for text in texts)
     lines = [ax.get_window_extent() for ax in figure.axes if ax.get_label().startswith("layer")]
     assert min(box.height for box in lines) > 0.4 * figure.dpi
     assert [box.y1 for box in lines] == sorted((box.y1 for box in lines), reverse=True)
 
 
 def test_a_head_that_a_layer_lacks_leaves_its_place_empty():
-    one = block(2, 2, 5, 5)
-    lines = [one.lines[0], Line("layer 1", [None, one.lines[1].maps[1]])]
-    assert {*images(draw([one._replace(lines=lines)]))} == {
+    grid = block(2, 2, 5, 5)
+    lines = [grid.lines[0], Line("layer 1", [None, grid.lines[1].maps[1]])]
+    assert {*images(draw([grid._replace(lines=lines)]))} == {
         "layer 0, head 0", "layer 0, head 1", "layer 1, head 1",
     }  # fmt: skip
 
@@ -103,9 +102,9 @@ def test_axes_are_named_once_and_tokens_stand_along_the_edges():
     [(6, 20, ("queries (target)", "keys (source)")), (3, 9, ("queries", "keys"))],
 )
 def test_nothing_that_is_written_is_cut_by_the_edge_of_the_figure(N, M, axes):
-    one = block(2, 2, N, M, axes=axes)
-    one = one._replace(queries=[str(i) for i in range(N)], keys=[str(i) for i in range(M)])
-    figure = draw([one])
+    grid = block(2, 2, N, M, axes=axes)
+    grid = grid._replace(queries=[str(i) for i in range(N)], keys=[str(i) for i in range(M)])
+    figure = draw([grid])
     FigureCanvasAgg(figure).draw()
     wide, tall = figure.get_size_inches() * figure.dpi
     labels = [text for ax in figure.axes if ax.images for text in ax.get_yticklabels()]
@@ -125,11 +124,11 @@ def test_hidden_cells_are_striped_and_differ_from_zero(size):
         np.testing.assert_array_equal(np.ma.getmaskarray(values), np.tri(N) == 0)
         shade = image.to_rgba(np.ma.masked_array([[0.0, 0.0]], [[False, True]]))
         assert shade[0, 0, 3] == 1  # a weight of 0 has its colour
-        assert shade[0, 1, 3] == 0  # and a hidden one lets the stripes through
+        assert shade[0, 1, 3] == 0  # and a masked cell is transparent
         assert any(patch.get_hatch() for patch in image.axes.patches)
-    assert any(one.startswith("striped: masked") for one in written(figure))
-    seen = draw([block(layers, heads, N, N)])
-    assert not any("striped" in one for one in written(seen))
+    assert any(text.startswith("striped: masked") for text in written(figure))
+    unmasked = draw([block(layers, heads, N, N)])
+    assert not any("striped" in text for text in written(unmasked))
 
 
 def test_the_border_between_two_texts_is_drawn_on_both_axes():
@@ -151,8 +150,8 @@ def test_the_border_between_two_texts_is_drawn_on_both_axes():
 )
 def test_scales(scale, highest, values):
     weights = np.ma.masked_array([[0.4, 0.3, 0.3], [0.2, 0.4, 0.4]])
-    one = Block([Line("layer 0", [weights])], [0], ["a", "b"], ["x", "y", "z"])
-    figure = draw([one], scale=scale, highest=highest)
+    grid = Block([Line("layer 0", [weights])], [0], ["a", "b"], ["x", "y", "z"])
+    figure = draw([grid], scale=scale, highest=highest)
     norm = images(figure)["layer 0, head 0"].norm
     for weight, share in values.items():
         assert float(norm(weight)) == pytest.approx(share, abs=1e-6)
@@ -163,15 +162,15 @@ def test_scales(scale, highest, values):
 
 
 def test_numbers_in_the_cells():
-    one = block(1, 2, 12, 12)
-    assert not draw([one]).axes[0].texts
-    figure = draw([one], values=True)
+    grid = block(1, 2, 12, 12)
+    assert not draw([grid]).axes[0].texts
+    figure = draw([grid], values=True)
     texts = figure.axes[0].texts
-    assert [text.get_text() for text in texts] == [f"{w:.2f}" for w in one.lines[0].maps[0].flat]
+    assert [text.get_text() for text in texts] == [f"{w:.2f}" for w in grid.lines[0].maps[0].flat]
     assert min(text.get_fontsize() for text in texts) > 5
     assert not draw([block(1, 1, 4, 4)], values=False).axes[0].texts
-    with pytest.raises(ArgumentError, match="cells that have room"):
-        draw([one], values=True, size=4)
+    with pytest.raises(ArgumentError, match="cells that are large enough"):
+        draw([grid], values=True, size=4)
 
 
 @given(st.integers(1, 50), st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))

@@ -1,4 +1,4 @@
-"""Labels: literal where a font has the character, else its code point, always short."""
+"""Labels: short, literal text, with code points for characters without a glyph."""
 
 import warnings
 
@@ -13,12 +13,12 @@ from heedful.pictures import labels, style
 
 @pytest.fixture
 def only_dejavu(monkeypatch):
-    """What a machine without further fonts shows, whatever this one has."""
+    """Simulate a machine without further fonts."""
     monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
 
 
 @pytest.mark.parametrize(
-    ("token", "shown"),
+    ("token", "expected"),
     [
         (" the", "·the"),
         ("", "∅"),
@@ -32,18 +32,18 @@ def only_dejavu(monkeypatch):
         ("thirteen13abc", "thirteen13a…"),
     ],
 )
-def test_a_label_is_literal_or_a_code_point(only_dejavu, token, shown):
-    assert labels.label(token) == shown
+def test_a_label_is_literal_or_a_code_point(only_dejavu, token, expected):
+    assert labels.label(token) == expected
 
 
 @given(st.text(max_size=40), st.integers(2, 20))
 @example("\ud800", 2)
 def test_a_label_is_short_visible_and_keeps_its_beginning(token, limit):
-    shown = labels.label(token, limit)
-    assert 1 <= labels.columns(shown) <= limit
-    assert all(char.isprintable() for char in shown)
-    whole = labels.label(token, 10_000)
-    assert shown == whole or whole.startswith(shown[:-1])
+    short = labels.label(token, limit)
+    assert 1 <= labels.columns(short) <= limit
+    assert all(char.isprintable() for char in short)
+    full = labels.label(token, 10_000)
+    assert short == full or full.startswith(short[:-1])
 
 
 @given(st.text(st.characters(), max_size=8))

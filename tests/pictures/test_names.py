@@ -1,4 +1,4 @@
-"""Names: no two tokens look alike, and each is what it is where it can be."""
+"""Labels of a sequence: all different, and literal if possible."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,9 +19,9 @@ def only_dejavu(monkeypatch):
 @example(["internationalisation", "internationalism", "internation…"])
 @settings(max_examples=40)
 def test_no_two_tokens_look_alike_and_none_is_long(tokens):
-    found = names(tokens)
-    assert len(set(found)) == len(tokens)
-    assert all(1 <= columns(name) <= 12 for name in found)
+    labels_ = names(tokens)
+    assert len(set(labels_)) == len(tokens)
+    assert all(1 <= columns(name) <= 12 for name in labels_)
 
 
 def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_dejavu):
@@ -38,7 +38,7 @@ def test_white_space_that_differs_has_signs_that_differ():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "found"),
+    ("tokens", "starts"),
     [
         ("[CLS] a [SEP] b c [SEP]", [3]),
         ("[CLS] a [SEP] [PAD] [PAD]", []),
@@ -46,8 +46,8 @@ def test_white_space_that_differs_has_signs_that_differ():
         ("", []),
     ],
 )
-def test_a_text_begins_after_what_ends_another(tokens, found):
-    assert borders(tokens.split()) == found
+def test_a_text_begins_after_what_ends_another(tokens, starts):
+    assert borders(tokens.split()) == starts
 
 
 def test_patches_are_named_by_row_and_column():

@@ -1,4 +1,4 @@
-"""Files: three formats, whole or not at all."""
+"""Saving of figures: three formats, atomic writes."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Words on a plane: every name is there, none over another where there is room."""
+"""Plots of words: every name is drawn, without overlaps if possible."""
 
 import itertools
 
@@ -22,8 +22,8 @@ def test_names_do_not_cover_each_other(seed):
     figure = word_plane.words(places, labels, [0.6, 0.3], title="$ words")
     texts, extents = boxes(figure)
     assert sorted(text.get_text() for text in texts) == sorted(labels)
-    for one, other in itertools.combinations(extents, 2):
-        assert Bbox.intersection(one, other) is None
+    for first, second in itertools.combinations(extents, 2):
+        assert Bbox.intersection(first, second) is None
 
 
 def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
@@ -55,6 +55,6 @@ def test_names_keep_off_the_arrows_and_inside_the_frame():
 
 def test_words_at_one_place_are_told_apart():
     texts, extents = boxes(word_plane.words(np.zeros((5, 2)), list("abcde"), [0.0, 0.0]))
-    for one, other in itertools.combinations(extents, 2):
-        assert Bbox.intersection(one, other) is None
+    for first, second in itertools.combinations(extents, 2):
+        assert Bbox.intersection(first, second) is None
     assert len(texts) == 5

@@ -1,4 +1,4 @@
-"""What models do to weights between their softmax and their values, in every argument's place."""
+"""Operations on weights between softmax and values, with the weights as each argument."""
 
 import math
 
@@ -77,19 +77,19 @@ GIVEN = torch.randn(B, N, WIDTH), torch.randn(B, M, WIDTH)
 
 
 COMBINED = {
-    "mean": lambda one, other: (one + other) / 2,
-    "where": lambda one, other: torch.where(LAST, one, other),
-    "lerp": lambda one, other: torch.lerp(one, other, 0.3),
-    "difference": lambda one, other: one - 0.5 * other,
-    "sum": lambda one, other: torch.addcmul(one, ONES, other),
+    "mean": lambda first, second: (first + second) / 2,
+    "where": lambda first, second: torch.where(LAST, first, second),
+    "lerp": lambda first, second: torch.lerp(first, second, 0.3),
+    "difference": lambda first, second: first - 0.5 * second,
+    "sum": lambda first, second: torch.addcmul(first, ONES, second),
 }
 
 
 @pytest.mark.parametrize("way", COMBINED)
 def test_two_softmaxes_are_shown_as_what_met_values_if_that_is_a_map(way):
     def both(query, key):
-        one, other = (query @ key.mT).softmax(-1), (query @ key.mT / 3).softmax(-1)
-        return COMBINED[way](one, other)
+        first, second = (query @ key.mT).softmax(-1), (query @ key.mT / 3).softmax(-1)
+        return COMBINED[way](first, second)
 
     model = Heads(lambda query, key: both(query, key) @ key)
     is_map = way not in ("difference", "sum")

@@ -161,12 +161,12 @@ def test_encoders_with_decoders(name, padding):
         given |= {"input_ids": words(), "attention_mask": read}
     recording, returned = recorded(name, "sdpa", given)
     calls = calls_of(recording)
-    reads = [one for one in calls if one[0].name.startswith("encoder.")]
-    writes = [one for one in calls if one[0].name.startswith("decoder.")]
-    crossing = [one for one in writes if one[0].kind == "cross"]
+    reads = [pair for pair in calls if pair[0].name.startswith("encoder.")]
+    writes = [pair for pair in calls if pair[0].name.startswith("decoder.")]
+    crossing = [pair for pair in writes if pair[0].kind == "cross"]
     same(reads, returned.encoder_attentions, read, read, limit=1e-5)
     same(crossing, returned.cross_attentions, written, read, limit=1e-5)
-    writes = [one for one in writes if one[0].kind == "causal"]
+    writes = [pair for pair in writes if pair[0].kind == "causal"]
     same(writes, returned.decoder_attentions, written, written, limit=1e-5)
     assert len(recording) == len(reads) + len(crossing) + len(writes)
 

@@ -1,4 +1,4 @@
-"""What is asked of `record` and of a recording: what can be is done, the rest is one clear line."""
+"""The arguments of `record` and of a recording: valid ones work, others raise one clear line."""
 
 import re
 
@@ -66,8 +66,8 @@ def test_what_is_no_index_is_one_line(index):
 def test_booleans_select_rows_and_columns_of_a_map(recording):
     call, keys, queries = recording[1], IDS[0] % 3 == 0, IDS[0] > 4
     whole, norms = call.weights(), call.value_norm()
-    found = call.weights(queries=queries, keys=keys)
-    torch.testing.assert_close(found, whole[:, queries][:, :, keys])
+    region = call.weights(queries=queries, keys=keys)
+    torch.testing.assert_close(region, whole[:, queries][:, :, keys])
     for form in (keys.tolist(), keys.numpy()):
         torch.testing.assert_close(call.weights(keys=form), whole[:, :, keys])
     torch.testing.assert_close(call.value_norm(2, queries, keys), norms[2, queries][:, keys])
@@ -149,7 +149,7 @@ def test_chosen_heads_keep_their_order_and_their_numbers(model, recording, heads
             torch.testing.assert_close(chosen.weights(head=3), call.weights(head=3))
             torch.testing.assert_close(chosen.entropy(1), call.entropy(1))
         for head in (0, -1):
-            refused(f"head {head}; expected one of those recorded, 3, 1", each[0].weights, head)
+            refused(f"head {head}; expected a recorded head: 3, 1", each[0].weights, head)
     assert torch.equal(recording[0].weights(head=-1), recording[0].weights(head=3))
 
 

@@ -1,4 +1,4 @@
-"""Masks of somebody's own, and of ours, whose tables change."""
+"""Masks of foreign classes, and of heedful, whose tables change."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding
 
 
 class Seeing(Mask):
-    """A mask of somebody's own, of which nothing is known but what it allows."""
+    """A mask of a foreign class, which only defines what it allows."""
 
     def __init__(self, sizes):
         self.sizes = sizes
@@ -20,7 +20,7 @@ class Seeing(Mask):
 
 
 class OfHeads(Mask):
-    """A window of another size for each head, whichever axis of the call that is."""
+    """A window of a different size for each head, on whichever axis of the call the heads are."""
 
     def allowed(self, query, key, shape):
         sizes = 1 + 2 * torch.arange(shape[-3])[:, None, None]

@@ -1,4 +1,4 @@
-"""Operations under autocast, and of inference mode, give what they give without a recording."""
+"""Operations under autocast and in inference mode give the same results while recording."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_weights_that_an_earlier_pass_has_cast_are_known_as_weights(before, grad
 
 
 class Calls(nn.Module):
-    """Attention, and an operation of torch's own on what came of it, (B, N, WIDTH)."""
+    """Attention, and an operation of torch on its output, (B, N, WIDTH)."""
 
     def __init__(self, does):
         super().__init__()

@@ -1,4 +1,4 @@
-"""`record(axes=…)`: what the user tells of the axes of a module's queries holds, or is one line."""
+"""`record(axes=…)`: the named axes are used, or refused in one line."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ B, H, W, N, D = 5, 3, 2, 4, 6
 
 
 class Raw(nn.Module):
-    """Attention of queries that stand in some order, made of x (B, W, H, N, D)."""
+    """Attention of queries in a given order, made of x (B, W, H, N, D)."""
 
     def __init__(self, order, by_hand=False):
         super().__init__()
@@ -38,7 +38,7 @@ ORDERS = {
 
 
 def maps_of(x):
-    """The maps of x (B, W, H, N, D) by their definition."""
+    """The maps of x (B, W, H, N, D) by definition."""
     return (x.double() @ x.double().cos().mT / D**0.5).softmax(-1).float()
 
 
@@ -51,11 +51,11 @@ def shows(call, maps):
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("windows", [W, 1])
-@pytest.mark.parametrize("told", ORDERS)
-def test_windows_and_heads_stand_where_they_are_told(told, windows, by_hand):
-    model, x = Raw(ORDERS[told], by_hand), torch.randn(B, windows, H, N, D)
+@pytest.mark.parametrize("letters", ORDERS)
+def test_windows_and_heads_stand_where_they_are_told(letters, windows, by_hand):
+    model, x = Raw(ORDERS[letters], by_hand), torch.randn(B, windows, H, N, D)
     before = model(x)
-    with heedful.record(model, axes={"Raw": told}) as recording:
+    with heedful.record(model, axes={"Raw": letters}) as recording:
         assert torch.equal(model(x), before)
     assert not recording.missed
     assert len(recording.sequences) == B
@@ -65,7 +65,7 @@ def test_windows_and_heads_stand_where_they_are_told(told, windows, by_hand):
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize(
-    ("told", "order"),
+    ("letters", "order"),
     [
         ("(h b) n d", lambda x: x.transpose(0, 1).flatten(0, 1)),
         ("(b h) n d", lambda x: x.flatten(0, 1)),
@@ -73,9 +73,9 @@ def test_windows_and_heads_stand_where_they_are_told(told, windows, by_hand):
         ("b n h d", lambda x: x),  # the order of the letters is that of the scores
     ],
 )
-def test_heads_and_texts_in_one_axis_are_exact(told, order, by_hand):
+def test_heads_and_texts_in_one_axis_are_exact(letters, order, by_hand):
     model, x = Raw(order, by_hand), torch.randn(B, H, N, D)
-    with heedful.record(model, axes={"*": told}) as recording:
+    with heedful.record(model, axes={"*": letters}) as recording:
         model(x)
     assert len(recording.sequences) == B
     for [call], map_ in zip(recording.sequences, maps_of(x), strict=True):
@@ -89,7 +89,7 @@ def test_a_wrong_word_of_the_user_is_put_right_once_verified():
         model(x)
     assert recording[0].layout == "told"
     assert recording.verify(model, x) == {"verified": 1}
-    query, key = (one.double() for one in model.heads(x))
+    query, key = (side.double() for side in model.heads(x))
     for [call], map_ in zip(recording.sequences, (query @ key.mT).softmax(-1), strict=True):
         near(call.weights(), map_.float())
 
@@ -102,8 +102,8 @@ def test_the_first_pattern_that_a_name_fits_tells():
     model = nn.ModuleDict({"one": Raw(ORDERS["h (b w) n d"]), "two": Raw(ORDERS["(w b) h n d"])})
     model.forward = lambda x: [part(x) for part in model.values()]
     x = torch.randn(B, W, H, N, D)
-    told = {"o?e": "h (b w) n d", "*": "(w b) h n d", "two": "n d"}
-    with heedful.record(model, axes=told) as recording:
+    patterns = {"o?e": "h (b w) n d", "*": "(w b) h n d", "two": "n d"}
+    with heedful.record(model, axes=patterns) as recording:
         model(x)
     assert [call.name for call in recording] == ["one", "two"]
     for sequence, maps in zip(recording.sequences, maps_of(x), strict=True):
@@ -117,27 +117,27 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("told", WRONG)
-def test_a_notation_that_says_nothing_is_one_line(told):
-    with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes={"*": told}):
+@pytest.mark.parametrize("text", WRONG)
+def test_a_notation_that_says_nothing_is_one_line(text):
+    with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes={"*": text}):
         pass
-    said = str(raised.value)
-    assert said.startswith(f"axes {str(told)!r}; expected each axis of the queries by its letter")
-    assert "\n" not in said
+    line = str(raised.value)
+    assert line.startswith(f"axes {str(text)!r}; expected each axis of the queries by its letter")
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize("axes", ["b h n d", ["b h n d"], 3, {"b h n d"}])
 def test_what_is_no_mapping_of_names_is_one_line(axes):
     with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes=axes):
         pass
-    said = f"axes of type {type(axes).__name__}; expected names of modules and the axes"
-    assert str(raised.value).startswith(said)
+    line = f"axes of type {type(axes).__name__}; expected names of modules and the axes"
+    assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.filterwarnings("ignore:attention of Raw")
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("letters", "words"),
     [
         ("(h b) n d", "for scores (5, 3, 4, 4); expected as many axes of queries"),
         ("(h w) b n d", "for an axis of 5, of 5 texts"),
@@ -145,25 +145,25 @@ def test_what_is_no_mapping_of_names_is_one_line(axes):
         ("h (b w) n d", "for an axis of 3, of 5 texts"),
     ],
 )
-def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(told, words):
+def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(letters, words):
     model, x = Raw(lambda x: x), torch.randn(B, H, N, D)
     before = model(x)
-    with heedful.record(model, axes={"*": told}) as recording:
+    with heedful.record(model, axes={"*": letters}) as recording:
         assert torch.equal(model(x), before)
     assert len(recording) == 0
-    assert recording.missed["Raw"].startswith(f"axes {told!r} for")
+    assert recording.missed["Raw"].startswith(f"axes {letters!r} for")
     assert words in recording.missed["Raw"]
 
 
 def test_a_pattern_that_no_module_fits_is_refused_before_anything_runs():
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
-    said = r"axes for 'Heds', which no module is called; expected a name such as Heads"
-    with pytest.raises(ArgumentError, match=said), heedful.record(model, axes={"Heds": "b h n d"}):
+    line = r"axes for 'Heds', which no module is called; expected a name such as Heads"
+    with pytest.raises(ArgumentError, match=line), heedful.record(model, axes={"Heds": "b h n d"}):
         raise AssertionError("the block ran")
 
 
 def test_channels_that_are_told_to_ask_channels_are_proved():
-    """As cross-covariance attention has them: features are its queries and its keys."""
+    """As in cross-covariance attention: features are its queries and keys."""
     model, x = Heads(lambda q, k: (q.mT @ k).softmax(-1) @ k.mT), torch.randn(3, N, WIDTH)
     with heedful.record(model, axes={"Heads": "b h n d"}) as recording:
         model(x)

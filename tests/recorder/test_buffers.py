@@ -1,4 +1,4 @@
-"""Buffers of a model by hand: keys that it writes into them, and weights computed of them."""
+"""Buffers of a model by hand: a cache of keys, and weights computed from a buffer."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ WRITES = {
 
 
 class Cached(Heads):
-    """Keys stand in a buffer with room for more, (B, H, M, d) or flat."""
+    """Keys in a buffer with empty slots, (B, H, M, d) or flat."""
 
     def __init__(self, write, texts, flat=False):
         super().__init__(self.attend)
@@ -52,7 +52,7 @@ def test_keys_in_a_buffer_are_shown_however_they_were_written(way, texts, flat):
 
 
 def test_linear_layers_whose_weights_are_computed_are_no_attention():
-    """A spectral norm writes into its buffers what its parameters make, at each pass."""
+    """A spectral norm writes into its buffers at each pass."""
 
     class Scaled(nn.Module):
         def __init__(self):

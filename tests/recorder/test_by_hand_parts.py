@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looked import Given, near
-from random_maps import whole_map
+from random_maps import full_map
 
 import heedful
 from heedful.ops.inputs import AttentionInputs
@@ -126,7 +126,7 @@ def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
     recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
     for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
         assert (call.door, call.proof, call.layout) == (tape_inputs.DOOR, "proved", "told")
-        weights = torch.from_numpy(whole_map(causes)[0]).float()
+        weights = torch.from_numpy(full_map(causes)[0]).float()
         near(call.weights(), weights)
         near(used, weights)
 
@@ -138,20 +138,20 @@ def test_parts_are_those_that_the_model_has(form):
         if causes.sinks is not None:
             assert torch.equal(call.map_, used)
             continue
-        found = call.causes
+        inputs = call.causes
         assert call.map_ is None
-        assert found.scale == pytest.approx(causes.scale, rel=2e-5)
-        assert found.softcap == (None if causes.softcap is None else pytest.approx(3.0, rel=1e-4))
-        torch.testing.assert_close(found.query.double(), causes.query, rtol=1e-4, atol=0)
-        assert (found.mask is None, found.bias is None) == (
+        assert inputs.scale == pytest.approx(causes.scale, rel=2e-5)
+        assert inputs.softcap == (None if causes.softcap is None else pytest.approx(3.0, rel=1e-4))
+        torch.testing.assert_close(inputs.query.double(), causes.query, rtol=1e-4, atol=0)
+        assert (inputs.mask is None, inputs.bias is None) == (
             causes.mask is None,
             causes.bias is None,
         )
         if causes.mask is not None:
             sees = causes.mask.crop(causes.shape)
-            assert torch.equal(found.mask.crop(causes.shape).expand(3, -1, -1)[:1], sees)
+            assert torch.equal(inputs.mask.crop(causes.shape).expand(3, -1, -1)[:1], sees)
         if causes.bias is not None:  # what all keys of a row have in common changes no weight
-            off = found.bias - causes.bias
+            off = inputs.bias - causes.bias
             assert (off - off.mean(-1, keepdim=True)).abs().max() < 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Caches of transformers that grow, have room, or keep a window: which tokens a call shows."""
+"""Caches of transformers that grow, have empty slots, or keep a window: the tokens of a call."""
 
 import pytest
 import torch
@@ -31,8 +31,8 @@ def built(window):
     return transformers.MistralForCausalLM(config).eval()
 
 
-def told(pads, place, lengths):
-    """Which of all places are real tokens, (B, ROOM)."""
+def real_tokens(pads, place, lengths):
+    """Which of all slots hold real tokens, (B, ROOM)."""
     places, pads = torch.arange(ROOM), torch.tensor(pads)[:, None]
     if place.startswith("before"):
         return places - pads >= 0
@@ -79,7 +79,7 @@ def alone(model, ids):
 @pytest.mark.parametrize("lengths", PASSES)
 def test_each_part_shows_its_own_tokens_and_those_of_the_cache(lengths, window, place, kind, mask):
     model, pads = built(window), PADS[place]
-    ids, real = torch.randint(1, 30, (len(pads), ROOM)), told(pads, place, lengths)
+    ids, real = torch.randint(1, 30, (len(pads), ROOM)), real_tokens(pads, place, lengths)
     ids[~real] = 0  # whose vector is of zeros
     cache = (
         StaticCache(model.config, ROOM) if kind == "has room" else DynamicCache(config=model.config)

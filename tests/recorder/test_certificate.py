@@ -1,4 +1,4 @@
-"""The certificate: it sees what is wrong with a record, and says what it has compared."""
+"""The certificate: it detects wrong records, and reports what it compared."""
 
 import math
 
@@ -27,7 +27,7 @@ class Kernel(nn.Module):
         return scaled_dot_product_attention(query, key, self.values(key), attn_mask)
 
 
-def kept(query, key, mask=None, values=torch.cos, **options):
+def recorded_call(query, key, mask=None, values=torch.cos, **options):
     with heedful.record(kernel := Kernel(values), **options) as recording:
         kernel(query, key, mask)
     return recording
@@ -44,41 +44,41 @@ PER_HEAD |= torch.eye(9).bool()
 
 
 def wrong_structure(monkeypatch):
-    """A causal mask taken for one that sees a token further."""
+    """A causal mask recorded as one that allows one more token."""
     further = lambda mask, shape: Causal(recognise(mask, shape).offset + 1)  # noqa: E731
     monkeypatch.setattr(padding, "recognise", further)
-    return kept(*tensors(), CAUSAL)
+    return recorded_call(*tensors(), CAUSAL)
 
 
 def no_mask(monkeypatch):
     monkeypatch.setattr(padding, "recognise", lambda mask, shape: None)
-    return kept(*tensors(), CAUSAL)
+    return recorded_call(*tensors(), CAUSAL)
 
 
 def wrong_cut(monkeypatch):
-    """Padding cut away that the attention does not heed."""
+    """Padding is removed, although the attention does not mask it."""
 
     class Told(Kernel):
         def forward(self, query, key, attention_mask):
             return super().forward(query, key)
 
-    monkeypatch.setattr(padding, "_hides", lambda *_: True)
+    monkeypatch.setattr(padding, "_hides_others", lambda *_: True)
     keep = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
-    with heedful.record(told := Told()) as recording:
-        told(*tensors(), keep)
+    with heedful.record(layer := Told()) as recording:
+        layer(*tensors(), keep)
     return recording
 
 
 def wrong_rows(monkeypatch):
-    """Rows of a text that are taken one place off."""
-    monkeypatch.setattr(capture, "take", lambda tensor, rows: tensor[..., rows - 1, :])
-    return kept(*tensors())
+    """Rows of a text are shifted by one."""
+    monkeypatch.setattr(capture, "take_rows", lambda tensor, rows: tensor[..., rows - 1, :])
+    return recorded_call(*tensors())
 
 
 def too_narrow(monkeypatch):
-    """Scores in the hundreds, of which bfloat16 keeps the first two digits."""
+    """Scores in the hundreds, for which bfloat16 has only two digits."""
     query, key = tensors(9, 300)
-    return kept(300 * query, key, dtype=torch.bfloat16)
+    return recorded_call(300 * query, key, dtype=torch.bfloat16)
 
 
 WRONG = [wrong_structure, no_mask, wrong_cut, wrong_rows, too_narrow]
@@ -89,10 +89,10 @@ def test_the_certificate_sees_what_is_wrong(wrong, monkeypatch):
     recording = wrong(monkeypatch)
     [(_, check)] = recording.certificate()
     assert not check.passed
-    with pytest.raises(RunError, match="not recorded truthfully"):
+    with pytest.raises(RunError, match="not recorded correctly"):
         recording.sequences[1][0].weights()
     monkeypatch.undo()
-    right = kept(*tensors(), PER_HEAD, heads=[3, 1])
+    right = recorded_call(*tensors(), PER_HEAD, heads=[3, 1])
     assert right[0].check.passed
     assert right[0].check.worst < 2e-6
 
@@ -100,12 +100,12 @@ def test_the_certificate_sees_what_is_wrong(wrong, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     query, key = tensors(12, 7)
-    [call] = kept(query, key, dtype=dtype).sequences[1]
+    [call] = recorded_call(query, key, dtype=dtype).sequences[1]
     narrow = torch.einsum("bhnd,bhmd->bhnm", query.to(dtype).float(), key.to(dtype).float())
     used = scaled_dot_product_attention(query, key, key.cos())
     map_, value = (narrow / 8**0.5).softmax(-1), key.cos()
-    rows = torch.linspace(0, 11, 8).long()  # those that are sampled
-    share = torch.finfo(dtype).eps * 4 / call.check.tolerance  # so much is rounded away
+    rows = torch.linspace(0, 11, 8).long()  # the sampled rows
+    share = torch.finfo(dtype).eps * 4 / call.check.tolerance  # the share lost by rounding
     differing = (value - value.mean(2, keepdim=True)).abs() + share * value.abs()
     off, size = ((map_ @ value - used)[:, :, rows].abs(), (map_ @ differing)[:, :, rows])
     each = off.amax((2, 3)) / size.amax((2, 3))
@@ -114,28 +114,28 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     assert call.check.where == f"head {head} of sequence {sequence}"
     assert 1e-4 < call.check.worst < call.check.tolerance
     assert call.check.tolerance == {torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
-    assert kept(query, key)[0].check.worst < 2e-6
+    assert recorded_call(query, key)[0].check.worst < 2e-6
 
 
 def of_values(values, monkeypatch, wrong=1.0):
     """A call with these values, and a record whose head 2 of sequence 1 has wrong queries."""
-    original = Capture.causes_of
+    original = Capture.inputs_of
 
-    def causes_of(self, row):
+    def inputs_of(self, row):
         factor = torch.ones(4, 1, 1)
         factor[2] = wrong if row == 1 else 1
         causes = original(self, row)
         return causes._replace(query=causes.query * factor)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Capture, "causes_of", causes_of)
-        recording = kept(*tensors(), values=values)
+        patched.setattr(Capture, "inputs_of", inputs_of)
+        recording = recorded_call(*tensors(), values=values)
         _ = recording[0].check
     return recording
 
 
 def small_head(key):
-    """Of which the third is a millionth of the others."""
+    """Values whose third feature is a millionth of the others."""
     return key.cos() * torch.tensor([1.0, 1.0, 1e-6, 1.0])[:, None, None]
 
 
@@ -152,7 +152,7 @@ VALUES = {
     "a small head": (small_head, "proved"),
     "a large mean": (lambda key: key.cos() + 50, "proved"),
     "NaN in one feature": (with_odd((0, 1, 3, 2), math.nan), "proved"),
-    # NaN times any weight is NaN, so that whatever its weights were they would agree
+    # NaN times any weight is NaN, so any weights would agree
     "NaN in a head": (with_odd((0, 1), math.nan), "unproved"),
     "infinity in a head": (with_odd((0, 1, 3), math.inf), "unproved"),
 }
@@ -172,10 +172,10 @@ def test_each_head_is_measured_by_what_its_own_values_differ(name, wrong, monkey
         assert text[0].why.startswith("weights times values of head 2 of sequence 1 are ")
 
 
-def blind_but(seen):
-    """A mask under which only some queries of the second text see anything."""
+def blind_but(visible):
+    """A mask under which only some queries of the second text may attend to anything."""
     mask = torch.zeros(2, 1, 20, 9, dtype=torch.bool)
-    mask[1, 0, seen] = True
+    mask[1, 0, visible] = True
     return mask
 
 
@@ -186,28 +186,28 @@ OTHER_ROWS[:, 1, 0] = OTHER_ROWS[:, 2, 19] = True
 @pytest.mark.parametrize(
     ("length", "mask", "rows"),
     [
-        (20, None, 16),  # of each of two texts eight
-        (5, None, 10),  # or as many as there are
+        (20, None, 16),  # eight of each of two texts
+        (5, None, 10),  # or all, if there are fewer
         (1, None, 2),
         (20, blind_but(slice(None)), 8),
         (20, blind_but([0, 19]), 2),
         (20, blind_but([0, 1]), 1),  # the second is not sampled
-        (20, OTHER_ROWS, 4),  # heads are blind in other rows
+        (20, OTHER_ROWS, 4),  # different rows are fully masked in each head
     ],
 )
 def test_rows_are_those_that_were_compared(length, mask, rows):
-    recording = kept(*tensors(length, 9), mask)
+    recording = recorded_call(*tensors(length, 9), mask)
     check = recording[0].check
     assert (check.rows, check.passed, check.why) == (rows, True, "")
-    [(name, told)] = recording.certificate()
-    assert (name, told.rows, told.worst, told.proof) == ("Kernel", rows, check.worst, "proved")
+    [(name, check)] = recording.certificate()
+    assert (name, check.rows, check.worst, check.proof) == ("Kernel", rows, check.worst, "proved")
 
 
 def test_where_no_query_sees_anything_nothing_is_proved():
-    recording = kept(*tensors(20, 9), blind_but([]))
+    recording = recorded_call(*tensors(20, 9), blind_but([]))
     check = recording[0].check
     assert (check.rows, check.passed) == (0, False)
-    assert check.why == "no query sees anything that can be compared"
+    assert check.why == "no query that can be compared may attend to anything"
     assert math.isnan(check.worst)
     assert not recording[0].weights().any()
 
@@ -219,7 +219,7 @@ def test_the_tolerance_is_that_of_the_device():
         return [tolerance.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
 
     try:
-        assert both("tf32", "tf32") == [2e-5, 1e-2]  # in which no CPU computes
+        assert both("tf32", "tf32") == [2e-5, 1e-2]  # no CPU computes in it
         assert both("bf16", "ieee") == [5e-2, 2e-5]
         assert tolerance.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
         both("none", "none")
@@ -231,7 +231,7 @@ def test_the_tolerance_is_that_of_the_device():
 
 
 def set_nan(name, *place):
-    """Makes numbers of a call, in some place of a tensor, no numbers."""
+    """Set numbers of a call to NaN at some place of a tensor."""
 
     def change(capture):
         tensor = getattr(capture, name).clone()
@@ -257,12 +257,12 @@ CASES = [(what, late) for what in FORGED for late in (False, True) if not (late 
 @pytest.mark.parametrize(("what", "is_checked"), CASES)
 @pytest.mark.parametrize("tokens", [5, 20])
 def test_causes_that_are_no_numbers_are_refuted(what, tokens, is_checked):
-    """By the output, or after that by the sums of the kernel, as those of a file with new sums."""
-    recording = kept(*tensors(tokens, tokens))
+    """They are refuted by the output, or later by log-sum-exps such as those of a changed file."""
+    recording = recorded_call(*tensors(tokens, tokens))
     if is_checked:
         assert [check.proof for _, check in recording.certificate()] == ["proved"]
     assert len(recording) == 1
     FORGED[what](recording._captures[0])
-    with pytest.raises(RunError, match=r"not recorded truthfully|its scores is nan"):
+    with pytest.raises(RunError, match=r"not recorded correctly|its scores is nan"):
         recording[0].weights()
     assert recording[0].proof == "refuted"

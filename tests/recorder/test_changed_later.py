@@ -34,7 +34,7 @@ def kept(scores, table, hidden):
 
 
 def with_low_numbers(scores, table, hidden):
-    """In one row all of them are low, and have weights."""
+    """All scores of one row are low, and have weights."""
     hidden = hidden.clone()
     hidden[ROW] = True
     return torch.where(hidden, table.mul_(-2e4), scores)
@@ -55,7 +55,7 @@ TABLES = {
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("way", TABLES)
 def test_a_table_that_changes_before_its_values_are_met(way, mode):
-    """In a row that is not compared; a table of so many numbers is not copied."""
+    """In a row that is not compared; a table of this size is not copied."""
     met = []
 
     def attend(query, key):
@@ -74,7 +74,7 @@ def test_a_table_that_changes_before_its_values_are_met(way, mode):
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_what_becomes_of_queries_and_keys_after_their_call_is_no_matter(mode):
-    """Keys of a cache that was made outside of inference mode among them."""
+    """Also with keys of a cache that was made outside of inference mode."""
     room, met = torch.randn(1, H, 1100, D), []
 
     def attend(query, key):

@@ -1,4 +1,4 @@
-"""What the doors tell of masks and kinds, and what they leave to the model where they cannot."""
+"""The masks and kinds that the doors report, and the calls that they leave alone."""
 
 import math
 import warnings
@@ -31,7 +31,7 @@ def added(allowed, low=-math.inf):
 
 
 def is_exact(recording, *expected):
-    """All calls of all sequences, each proved too."""
+    """All calls of all sequences, after a check that each is proved."""
     assert len(recording) == len(expected)
     for b, sequence in enumerate(recording.sequences):
         for call, whole in zip(sequence, expected, strict=True):
@@ -40,7 +40,7 @@ def is_exact(recording, *expected):
 
 
 def layers(times):
-    """Torch's kernel so many times with one mask, or with views of it."""
+    """Several calls of a kernel of torch with one mask, or with views of it."""
 
     def attend(x, mask=None):
         for _ in range(times):
@@ -95,7 +95,7 @@ def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monk
 
 @contextmanager
 def kernel(name, function):
-    """A kernel of GPUs that `causal_lower_right` calls: on CPUs this function is in its place."""
+    """A stand-in on CPUs for the GPU kernel that `causal_lower_right` calls."""
     library = torch.library.Library("aten", "IMPL")
     try:
         library.impl(name, function, "CPU")
@@ -123,16 +123,16 @@ def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
     assert recording[0].causes.mask == Causal(N - 3)
 
 
-def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, asked=False,
+def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, with_sums=False,
               *, scale=None, seqlen_k=None, window_size=None):  # fmt: skip
-    """What torch's memory-efficient kernel computes, whose tensors are (B, N, H, d)."""
-    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    """The result of torch's memory-efficient kernel, whose tensors are (B, N, H, d)."""
+    query, key, value = (side.transpose(1, 2) for side in (query, key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores if bias is None else scores + bias
     offset = key.shape[2] - query.shape[2] if hides == 2 else 0
     if hides:
         scores = scores.masked_fill(~torch.ones_like(scores).tril(offset).bool(), -torch.inf)
-    sums = scores.logsumexp(-1) if asked else torch.empty(*scores.shape[:2], 0)
+    sums = scores.logsumexp(-1) if with_sums else torch.empty(*scores.shape[:2], 0)
     none = torch.empty(0, dtype=torch.long)
     return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), sums, none, none, 3, N
 
@@ -168,7 +168,7 @@ def nested(x):
     parts = [x[0].transpose(0, 1), x[1].transpose(0, 1)[:3]]
     packed = torch.nested.nested_tensor(parts, layout=torch.jagged).transpose(1, 2)
     result = scaled_dot_product_attention(packed, packed, packed)
-    return torch.cat([one.flatten() for one in result.unbind()])
+    return torch.cat([text.flatten() for text in result.unbind()])
 
 
 def above_one(x):
@@ -189,16 +189,16 @@ def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
 
     x, model = torch.randn(B, H, N, D), Both()
     before = model(x)
-    with warnings.catch_warnings(record=True) as told, heedful.record(model) as recording:
+    with warnings.catch_warnings(record=True) as warned, heedful.record(model) as recording:
         warnings.simplefilter("always")
         during = [model(x) for _ in range(3)]
     for after in during:
-        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
-    told = [str(one.message) for one in told if "recorded" in str(one.message)]
-    assert len(told) == 1
-    assert told[0] == f"attention of odd was not recorded: {recording.missed['odd']}"
-    assert words in told[0]
-    assert "\n" not in told[0]
+        assert all(torch.equal(tensor, other) for tensor, other in zip(before, after, strict=True))
+    warned = [str(warning.message) for warning in warned if "recorded" in str(warning.message)]
+    assert len(warned) == 1
+    assert warned[0] == f"attention of odd was not recorded: {recording.missed['odd']}"
+    assert words in warned[0]
+    assert "\n" not in warned[0]
     assert list(recording.missed) == ["odd"]
     assert [call.name for call in recording] == ["plain"] * 3
     assert all(call.check.passed for call in recording)
@@ -252,7 +252,7 @@ def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call
 
 
 class NormAttention(nn.Module):
-    """Attention without modules inside, in a class named as those that are not watched."""
+    """Attention without submodules, in a class whose name is not watched."""
 
     def forward(self, x):
         return scaled_dot_product_attention(x, x, x)

@@ -1,4 +1,4 @@
-"""What is held of a call until its check: little, enough to see what is wrong, and not for long."""
+"""The evidence of a call: it is small, sufficient to detect errors, and freed after the check."""
 
 import gc
 import math
@@ -27,7 +27,7 @@ SMALL = 0, evidence.SMALL  # bytes of values that are copied before they are pro
 
 
 class Attends(nn.Module):
-    """Keeps what it has used, so that a test can change it."""
+    """Stores its tensors, so that a test can change them."""
 
     def __init__(self, attend):
         super().__init__()
@@ -59,22 +59,22 @@ def recorded(attend=scaled_dot_product_attention, mask=None, **options):
 @pytest.fixture
 def checks(monkeypatch):
     """The calls that were checked so far."""
-    seen = []
-    monkeypatch.setattr(capture, "certify", lambda *given: seen.append(given) or certify(*given))
-    return seen
+    checked = []
+    monkeypatch.setattr(capture, "certify", lambda *args: checked.append(args) or certify(*args))
+    return checked
 
 
 def test_a_call_is_checked_when_somebody_asks_and_only_once(checks):
     recording, _ = recorded()
     assert not checks
-    [kept] = recording._captures
-    held = weakref.ref(kept.checked)
+    [stored] = recording._captures
+    evidence_ref = weakref.ref(stored.checked)
     assert recording[0].check.passed
     assert recording.sequences[1][0].proof == recording[0].proof
     recording.certificate()
     assert len(checks) == 1
     checks.clear()
-    assert held() is None  # it has gone
+    assert evidence_ref() is None  # it was freed
 
 
 def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
@@ -122,16 +122,16 @@ sizes = st.integers(1, 40)
 
 @given(*[st.integers(1, 3)] * 3, sizes, sizes, sizes, st.data())
 def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data):
-    """Of any sizes; beside it what is right passes, as it does in float64."""
+    """For random sizes; a correct record passes, as it does in float64."""
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 999)))
     kind = data.draw(st.sampled_from([torch.float32, torch.float64]))
 
     shapes = (B, G * group, N, 4), (B, G, M, 4), (B, G, M, width)
     query, key, value = (torch.randn(size, generator=generator, dtype=kind) for size in shapes)
     value += data.draw(st.sampled_from([0.0, 3.0]))
-    every = (one.repeat_interleave(group, 1) for one in (key, value))
+    every = (each.repeat_interleave(group, 1) for each in (key, value))
     output = scaled_dot_product_attention(query, *every)
-    causes = [AttentionInputs(*of, 0.5) for of in zip(query, key, strict=True)]
+    causes = [AttentionInputs(*inputs, 0.5) for inputs in zip(query, key, strict=True)]
     tokens = [RealTokens.all_of(N, M)] * B
     check, _ = certify(causes, tokens, evidence_of(value, output, {kind}))
     assert (check.passed, check.rows) == (True, B * min(N, 8))
@@ -152,7 +152,7 @@ def test_a_call_whose_check_ends_in_an_error_is_not_shown(monkeypatch):
         monkeypatch.setattr(capture, "certify", check)
 
     recording, _ = recorded()
-    broken(torch.OutOfMemoryError("no room"))  # which there may be when it is asked for again
+    broken(torch.OutOfMemoryError("no room"))  # a later attempt may succeed
     with pytest.raises(torch.OutOfMemoryError):
         recording.certificate()
     broken(ValueError("no such row"))
@@ -196,7 +196,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_of_training_after_the_pass_changes_no_check(name):
-    """Nor where a kernel gives the output of more than attention, by other weights."""
+    """Nor if a fused layer has other weights after attention."""
     make, inputs = MODELS[name]
     model = make()
     with torch.no_grad():
@@ -210,7 +210,7 @@ def test_a_step_of_training_after_the_pass_changes_no_check(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_recording_goes_with_the_last_name_for_it(name):
-    """At once, not when Python looks for circles: a long one has gigabytes."""
+    """At once, without the garbage collector: a long recording has gigabytes."""
     make, inputs = MODELS[name]
     model = make()
     gc.collect()
@@ -220,21 +220,21 @@ def test_a_recording_goes_with_the_last_name_for_it(name):
             model(*inputs)
         assert recording[0].check.passed
         assert recording[0].weights().isfinite().all()
-        seen = weakref.ref(recording), weakref.ref(recording._captures[0].query)
+        references = weakref.ref(recording), weakref.ref(recording._captures[0].query)
         del recording
-        assert [one() for one in seen] == [None, None]
+        assert [each() for each in references] == [None, None]
     finally:
         gc.enable()
 
 
 def test_what_the_model_lets_go_of_is_not_held():
-    """Queries, keys and values are gone as their weights are."""
-    held = []
+    """Queries, keys and values are freed together with their weights."""
+    expired = []
 
     class Layer(nn.Module):
-        def forward(self, x, seen):
+        def forward(self, x, storages):
             query, key, value = (x * n for n in (1.1, 1.2, 1.3))
-            seen += [StorageWeakRef(one.untyped_storage()) for one in (query, key, value)]
+            storages += [StorageWeakRef(each.untyped_storage()) for each in (query, key, value)]
             return by_hand(query, key, value, torch.ones(N, N).tril() > 0)
 
     class Two(nn.Module):
@@ -244,13 +244,13 @@ def test_what_the_model_lets_go_of_is_not_held():
 
         def forward(self, x):
             for layer in self.layers:
-                x = layer(x, seen := []).sin()
-                held.append([one.expired() for one in seen])
+                x = layer(x, storages := []).sin()
+                expired.append([each.expired() for each in storages])
             return x
 
     with torch.no_grad(), heedful.record(model := Two()) as recording:
         model(torch.randn(B, H, N, D))
-    assert held == [[True] * 3] * 2
+    assert expired == [[True] * 3] * 2
     assert all(call.check.passed for call in recording)
 
 
@@ -266,7 +266,7 @@ def test_a_value_that_is_no_number_hides_no_other_feature(odd, width, small, mon
     output = scaled_dot_product_attention(query, key, value)
     for factor in (1, 3):
         causes = [AttentionInputs(factor * query[0], key[0], D**-0.5)]
-        kept = evidence_of(value, output, {torch.float32})
-        check, _ = certify(causes, [RealTokens.all_of(20, 20)], kept)
+        stored = evidence_of(value, output, {torch.float32})
+        check, _ = certify(causes, [RealTokens.all_of(20, 20)], stored)
         assert check.passed == (factor == 1) or odd == 3e38
         assert not (factor == 3 and check.passed)

@@ -1,4 +1,4 @@
-"""A recording draws itself: every layer, head and mask, pooled or not, whatever was recorded."""
+"""Figures of recordings: every layer, head and mask, pooled or not, for all kinds of calls."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ class Attend(nn.Module):
 
 
 class Model(nn.Module):
-    """Three layers, 4 heads each, that hide what a mask hides."""
+    """Three layers of 4 heads with masks."""
 
     def __init__(self, mask=None):
         super().__init__()
@@ -46,10 +46,10 @@ def recorded(N, mask=None, passes=1, **options):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The blocks that were drawn, and what else was said, without drawing."""
-    kept = []
-    monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: kept.append((blocks, look)))
-    return kept
+    """The blocks that were drawn, with the other arguments, without drawing."""
+    drawings = []
+    monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: drawings.append((blocks, look)))
+    return drawings
 
 
 def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
@@ -57,14 +57,14 @@ def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
     recording.plot()
     recording.plot(layers=[2, 0], heads=range(1, 3))
     recording[1].plot(heads=3, title="one")
-    (([every], _), ([some], _), ([one], look)) = drawn
+    (([every], _), ([some], _), ([single], look)) = drawn
     assert [line.name for line in every.lines] == ["layer 0", "layer 1", "layer 2"]
     for call, line in zip(recording, every.lines, strict=True):
         np.testing.assert_array_equal(np.ma.stack(line.maps), call.weights())
     assert [line.name for line in some.lines] == ["layer 0", "layer 2"]
     assert some.heads == [1, 2]
     np.testing.assert_array_equal(some.lines[1].maps[1], recording[2].weights(2))
-    np.testing.assert_array_equal(one.lines[0].maps[0], recording[1].weights(3))
+    np.testing.assert_array_equal(single.lines[0].maps[0], recording[1].weights(3))
     assert look["title"] == "one"
 
 
@@ -135,9 +135,9 @@ def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
     [
         ({"layers": 3}, "layer 3; expected layers from 0 to 2"),
         ({"heads": [0, 4]}, "head 4; expected heads from 0 to 3"),
-        ({"layers": "0"}, "a list of them, or a range"),
-        ({"heads": []}, "a list of them, or a range"),
-        ({"heads": [0.5]}, "a list of them, or a range"),
+        ({"layers": "0"}, "a list or a range"),
+        ({"heads": []}, "a list or a range"),
+        ({"heads": [0.5]}, "a list or a range"),
         ({"part": "cross"}, "no part: these calls have none"),
         ({"part": "middle"}, "encoder, decoder or cross"),
         ({"pass_index": 1}, "pass 1; expected pass 0"),

@@ -1,4 +1,4 @@
-"""A recording on disk: it comes back whole, or one clear line says why not."""
+"""Recordings as files: loading restores all of it, or raises one clear error."""
 
 import json
 
@@ -21,9 +21,9 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
 def write_without_sums(path, tensors, about):
-    """As heedful writes, but with this description as it is, and no checksums of tensors."""
+    """Write a file with this description unchanged, and without checksums of tensors."""
     names = sorted(tensors, key=lambda name: -tensors[name].itemsize)
-    header = tensor_files._made_header(tensors, names, about)
+    header = tensor_files._header(tensors, names, about)
     parts = [tensor_files._bytes_of(tensors[name].contiguous()) for name in names]
     path.write_bytes(header + b"".join(parts))
 
@@ -50,7 +50,7 @@ def foreign():
 
 
 def same(recording, again):
-    """Everything that a user sees of two recordings is the same."""
+    """Assert that two recordings are equal for a user."""
     assert len(recording) == len(again) > 0
     for text, other in zip(recording.sequences, again.sequences, strict=True):
         assert [repr(call) for call in text] == [repr(call) for call in other]
@@ -63,7 +63,7 @@ def same(recording, again):
 
 
 class Windows(torch.nn.Module):
-    """Four windows of each text, of which weights alone are kept."""
+    """Four windows of each text, of which only weights are stored."""
 
     def forward(self, x):
         x = x.unflatten(1, (4, 3)).flatten(0, 1)[:, None]
@@ -121,18 +121,18 @@ def test_tensors_are_kept_once_only_where_they_are_the_same():
     x = torch.rand(3, 3)
     others = {"turned": x.mT, "row": x[:1], "read": x.view(torch.int32), "copy": x.clone()}
     empty = {"no rows": x[:0], "no columns": torch.empty(0, 3)}
-    found = file._shared({"first": x, **others, "again": x.view(3, 3), **empty})
-    assert found == {"again": "first"}
+    shared = file._shared({"first": x, **others, "again": x.view(3, 3), **empty})
+    assert shared == {"again": "first"}
 
 
 def test_nothing_but_a_recording_is_written_over(recording, tmp_path):
     save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
     (tmp_path / "notes.txt").write_bytes(b"mine")
     for path in tuple(tmp_path.iterdir()):
-        held = path.read_bytes()
+        content_before = path.read_bytes()
         with pytest.raises(SaveError, match=f"{path.name} is there, and is no recording; .*new"):
             recording.save(path)
-        assert path.read_bytes() == held
+        assert path.read_bytes() == content_before
     (tmp_path / "a").touch()  # as `tempfile` makes them
     for _ in range(2):
         assert len(heedful.load(recording.save(tmp_path / "a"))) == len(recording)
@@ -140,7 +140,7 @@ def test_nothing_but_a_recording_is_written_over(recording, tmp_path):
 
 def test_what_is_no_recording_is_one_line(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
-    whole = path.read_bytes()
+    content = path.read_bytes()
 
     def refused(data, words):
         path.write_bytes(data)
@@ -148,13 +148,13 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
             heedful.load(path)
         assert "\n" not in str(raised.value)
 
-    refused(whole[: len(whole) // 2], "cannot read .*record again")
-    refused(whole[:99], "cannot read .*damaged or truncated.*record again")  # within the header
+    refused(content[: len(content) // 2], "cannot read .*record again")
+    refused(content[:99], "cannot read .*damaged or truncated.*record again")  # within the header
     refused(b"", "r.safetensors is no recording; .*an empty file")
     refused(b"not a file of tensors" * 9, "r.safetensors is no recording; .*a text")
-    refused(whole.replace(b"0.query", b"0.queri"), "damaged")
-    refused(whole.replace(b"header_crc32", b"header_crc31"), "has lost its checksum")
-    path.write_bytes(whole)
+    refused(content.replace(b"0.query", b"0.queri"), "damaged")
+    refused(content.replace(b"header_crc32", b"header_crc31"), "has lost its checksum")
+    path.write_bytes(content)
     rewritten(path, put("version", 9))
     refused(path.read_bytes(), "of version 9 of the format; expected version 1; record again")
     with pytest.raises(RunError, match="is a directory; expected a file written by"):
@@ -169,14 +169,14 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
 
 
 def rewritten(path, change):
-    """The file again, with another header of ours."""
+    """Write the file again, with another valid header."""
     tensors, about = read_tensors(path)
     about = change(about) or about
     write_without_sums(path, {name: tensor.clone() for name, tensor in tensors.items()}, about)
 
 
 def put(place, value):
-    """A change of a header: what stands at a place, such as "calls.0.layer"."""
+    """Return a header with another value at a place, such as "calls.0.layer"."""
 
     def change(about):
         *way, last = [int(part) if part.isdigit() else part for part in place.split(".")]
@@ -219,11 +219,11 @@ def test_a_damaged_header_is_one_line(recording, tmp_path, change):
     rewritten(path, change)
     with pytest.raises(RunError) as raised:
         heedful.load(path)
-    said = str(raised.value)
-    assert "r.safetensors" in said
-    assert "\n" not in said
-    assert "train" not in said
-    assert "record again" in said or "is no recording" in said
+    message = str(raised.value)
+    assert "r.safetensors" in message
+    assert "\n" not in message
+    assert "train" not in message
+    assert "record again" in message or "is no recording" in message
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +235,10 @@ def saved(tmp_path_factory):
 @settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bits=st.integers(1, 255))
 def test_any_byte_of_a_header_that_has_changed_is_found(saved, place, bits):
-    whole = bytearray(saved.read_bytes())
-    place %= 8 + int.from_bytes(whole[:8], "little")
+    content = bytearray(saved.read_bytes())
+    place %= 8 + int.from_bytes(content[:8], "little")
     path = saved.with_name("changed")
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
+    path.write_bytes(content[:place] + bytes([content[place] ^ bits]) + content[place + 1 :])
     with pytest.raises(RunError) as raised:
         heedful.load(path)
     assert "\n" not in str(raised.value)
@@ -248,7 +248,7 @@ def test_a_damaged_tensor_is_one_line(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     for name, tensor in [
         ("0.query", torch.ones(3)),
-        ("0.key", torch.ones(2, 3, 11, 6)),  # 4 heads share no 3
+        ("0.key", torch.ones(2, 3, 11, 6)),  # 4 heads cannot share 3
         ("0.value", torch.ones(2, 4, 10, 6)),
         ("0.query", torch.ones(2, 4, 11, 6, dtype=torch.int)),
         ("0.ids", torch.ones(2, 10)),
@@ -259,36 +259,36 @@ def test_a_damaged_tensor_is_one_line(recording, tmp_path):
         ("0.weights", torch.ones(2, 4, 11, 10)),
     ]:
         tensors, about = read_tensors(path)
-        changed = {one: kept.clone() for one, kept in tensors.items()} | {name: tensor}
+        changed = {key: value.clone() for key, value in tensors.items()} | {name: tensor}
         write_without_sums(tmp_path / "changed", changed, about)
         with pytest.raises(RunError, match=r"cannot read .*record again"):
             heedful.load(tmp_path / "changed")
 
 
 def flipped(path, name):
-    """One bit of a tensor, in the file."""
-    whole = bytearray(path.read_bytes())
-    size = int.from_bytes(whole[:8], "little")
-    [start, end] = json.loads(whole[8 : 8 + size])[name]["data_offsets"]
-    whole[8 + size + (start + end) // 2] ^= 4
-    path.write_bytes(whole)
+    """Flip one bit of a tensor in the file."""
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[:8], "little")
+    [start, end] = json.loads(content[8 : 8 + size])[name]["data_offsets"]
+    content[8 + size + (start + end) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
-    whole = foreign().save(tmp_path / "whole.safetensors")
-    names = sorted(read_tensors(whole)[0])
+    source = foreign().save(tmp_path / "whole.safetensors")
+    names = sorted(read_tensors(source)[0])
     assert {"0.bias", "0.query", "1.key"} <= set(names)
     assert any("mask" in name for name in names)
     for name in names:
         path = tmp_path / "r.safetensors"
-        path.write_bytes(whole.read_bytes())
+        path.write_bytes(source.read_bytes())
         flipped(path, name)
         again = heedful.load(path)
         damaged, message = int(name[0]), f"r.safetensors is damaged: {name} is not what was"
         for ask in (again[damaged].weights, again[damaged].summary, again[damaged].top, again.save):
             with pytest.raises(RunError, match=message):
                 ask(*{"top": (1,), "save": (tmp_path / "s",)}.get(ask.__name__, ()))
-        if name == "0.bias" or name.endswith("mask"):  # which both share
+        if name == "0.bias" or name.endswith("mask"):  # both calls share it
             with pytest.raises(RunError, match=message):
                 again[1].weights()
         else:
@@ -300,12 +300,12 @@ def test_what_was_found_to_be_wrong_comes_back(recording, tmp_path):
     assert len(recording) == 2
     first, second = recording._captures
     first.layout = Layout("guessed", "the axes may be others")
-    second.against[1] = "sequence 1 is of another text"
+    second.refutations[1] = "sequence 1 is of another text"
     recording = Recording(recording._captures)
     again = heedful.load(recording.save(tmp_path / "r"))
     same_but_refuted = [[call.proof for call in text] for text in again.sequences]
     assert same_but_refuted == [["proved", "proved"], ["proved", "refuted"]]
     assert (again[0].layout, again[0].why) == ("guessed", "the axes may be others")
     assert again.sequences[1][1].why == "sequence 1 is of another text"
-    with pytest.raises(RunError, match=r"not recorded truthfully: sequence 1 is of another"):
+    with pytest.raises(RunError, match=r"not recorded correctly: sequence 1 is of another"):
         again.sequences[1][1].weights()

@@ -1,4 +1,4 @@
-"""transformers' own code of flash attention, with its kernels' meaning written out for a CPU."""
+"""transformers' own flash attention code, with its kernels written out for a CPU."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ IDS = torch.randint(3, 30, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
 def attend(query, key, value, scale, causal, window, softcap, sinks):
-    """One sequence, (tokens, heads, width): the last query stands at the last key."""
+    """One sequence, (tokens, heads, width), aligned to the bottom right."""
     N, M, group = len(query), len(key), query.shape[1] // key.shape[1]
     scores = torch.einsum("nhd,mhd->hnm", query, key.repeat_interleave(group, 1)) * scale
     scores = scores if softcap is None else softcap * (scores / softcap).tanh()
@@ -97,9 +97,9 @@ def test_weights_are_those_of_eager_attention(name, side):
     real = padded(side)
     wanted = eager(IDS, attention_mask=real, output_attentions=True)
     with heedful.record(fast) as recording:
-        found = fast(IDS, attention_mask=real)
+        output = fast(IDS, attention_mask=real)
     kept = real.bool()
-    torch.testing.assert_close(found.logits[kept], wanted.logits[kept], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output.logits[kept], wanted.logits[kept], rtol=1e-4, atol=1e-5)
     assert len(recording) == 2
     for b, sequence in enumerate(recording.sequences):
         here = kept[b].nonzero()[:, 0]
@@ -130,13 +130,13 @@ def test_a_generation_is_one_pass_of_eager_attention(name, cache):
             torch.testing.assert_close(call.weights(), expected, rtol=0, atol=3e-6)
 
 
-@pytest.mark.parametrize("told", ["positions", "lengths"])
-def test_packed_texts_see_themselves_alone(told):
+@pytest.mark.parametrize("packing", ["positions", "lengths"])
+def test_packed_texts_see_themselves_alone(packing):
     fast, eager = both("Llama")
     lengths = [4, 2, 3]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     options = {"position_ids": positions}
-    if told == "lengths":
+    if packing == "lengths":
         starts = torch.tensor([0, 4, 6, 9], dtype=torch.int32)
         options |= {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 4,
                     "max_length_k": 4}  # fmt: skip
@@ -174,11 +174,11 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_structures_stay_structures(told):
-    found = flash_attention.mask_of(given(5, 5, **told), causal=True)
-    assert [type(part) for part in found.parts] == [KeyRanges, Causal]
-    assert found.parts[0].end.tolist() == [2, 2, 5, 5, 5]
+@pytest.mark.parametrize("arguments", TOLD)
+def test_structures_stay_structures(arguments):
+    mask = flash_attention.mask_of(given(5, 5, **arguments), causal=True)
+    assert [type(part) for part in mask.parts] == [KeyRanges, Causal]
+    assert mask.parts[0].end.tolist() == [2, 2, 5, 5, 5]
 
 
 @pytest.mark.parametrize(

@@ -64,13 +64,13 @@ def with_its_own_forward(block, name, attend):
 
 
 def with_a_partial_as_forward(block, name, attend):
-    """As accelerate has it."""
+    """As accelerate does it."""
     part = getattr(block, name)
     part.forward = functools.partial(lambda part, x: attend(x), part)
 
 
 def with_a_class_that_was_patched(block, name, attend):
-    """For this object alone, as a class that somebody has patched is one for all tests."""
+    """For this object alone: a patched class would be shared by all tests."""
     part = getattr(block, name)
     kind = type(part)
     part.__class__ = types.new_class(kind.__name__, (kind,))

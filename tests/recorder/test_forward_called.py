@@ -1,4 +1,4 @@
-"""`model.forward(ids)` in the place of `model(ids)`: no hook of the model runs."""
+"""`model.forward(ids)` instead of `model(ids)`: no hook of the model runs."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ IDS = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 7, 8, 0, 5]])
 
 
 class Around(nn.Module):
-    """Calls the `forward` of the model in it, as some packages do."""
+    """Calls the `forward` of its model, as some packages do."""
 
     def __init__(self, model):
         super().__init__()

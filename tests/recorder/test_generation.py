@@ -1,4 +1,4 @@
-"""A generation recorded pass by pass, beside eager attention over the whole text."""
+"""Stitched generations, compared with eager attention over the full text."""
 
 import math
 from dataclasses import replace
@@ -44,9 +44,9 @@ def test_our_own_generation():
     config = GPTConfig(vocabulary=30, context_length=64, width=24, layers=2, heads=3)
     model, prompt = GPT(config).eval(), [1, 2, 3, 4]
     with heedful.record(model) as recording:
-        made = [int(t) for t in generate(model, prompt, tokens=8, sampling=Sampling(temperature=0))]
-    whole = torch.tensor([prompt + made[:-1]])
-    for call, steps in zip(recording.stitched(), model.steps(whole), strict=True):
+        new_ids = generate(model, prompt, tokens=8, sampling=Sampling(temperature=0))
+        text = [*prompt, *map(int, new_ids)][:-1]
+    for call, steps in zip(recording.stitched(), model.steps(torch.tensor([text])), strict=True):
         torch.testing.assert_close(call.weights(), steps.weights[0], atol=1e-6, rtol=0)
         assert call.check.passed
 
@@ -62,36 +62,36 @@ def prompts_of(lengths, side="left"):
     return ids.masked_fill(~keep, 0), keep.long()
 
 
-def generated(model, ids, keep, tokens=6, **asked):
-    """A recorded generation, and each text with no padding, but for the token that comes last."""
+def generated(model, ids, keep, tokens=6, **options):
+    """Record a generation; return it with each text, without padding and its last token."""
     with heedful.record(model) as recording:
-        made = model.generate(
-            ids, attention_mask=keep, max_new_tokens=tokens, do_sample=False, **asked
+        output = model.generate(
+            ids, attention_mask=keep, max_new_tokens=tokens, do_sample=False, **options
         )
-    rest = torch.ones(len(ids), made.shape[1] - ids.shape[1], dtype=torch.bool)
+    rest = torch.ones(len(ids), output.shape[1] - ids.shape[1], dtype=torch.bool)
     real = torch.cat([keep.bool(), rest], dim=1)[:, :-1]
-    return recording, [row[kept] for row, kept in zip(made[:, :-1], real, strict=True)]
+    return recording, [row[real_keys] for row, real_keys in zip(output[:, :-1], real, strict=True)]
 
 
 def passes_of(recording, sequence, layer):
-    return [one for one in recording.sequences[sequence] if one.layer == layer]
+    return [call for call in recording.sequences[sequence] if call.layer == layer]
 
 
 def check_rows(call, passes, keep):
-    """Every row is that of its own pass, whose keys are the last ones, with or without padding."""
+    """Assert that every stitched row equals the row of its pass, whose keys are the last ones."""
     rows = call.weights()
     n = len(rows[0])
-    for one in reversed(passes):
-        own = one.weights()
-        for row in reversed(range(own.shape[1])):
-            heads = own[:, row]
-            if own.shape[1] == len(keep) and not keep[row]:
-                continue  # padding that the pass itself has kept
+    for call in reversed(passes):
+        weights = call.weights()
+        for row in reversed(range(weights.shape[1])):
+            heads = weights[:, row]
+            if weights.shape[1] == len(keep) and not keep[row]:
+                continue  # padding that is part of the pass
             n -= 1
             for head in range(len(heads)):
-                seen = heads[head][heads[head] > 0]
-                there = rows[head, n][rows[head, n] > 0]
-                torch.testing.assert_close(there, seen, atol=2e-6, rtol=0)
+                positive = heads[head][heads[head] > 0]
+                expected = rows[head, n][rows[head, n] > 0]
+                torch.testing.assert_close(expected, positive, atol=2e-6, rtol=0)
     assert n == 0
 
 
@@ -102,8 +102,8 @@ def test_generation_by_transformers(name, cache):
     torch.manual_seed(len(lengths))
     model, eager = made_of(name, "eager" if name in EAGER else "sdpa")
     ids, keep = prompts_of(lengths)
-    asked = {"cache_implementation": cache} if cache else {}
-    recording, texts = generated(model, ids, keep, **asked)
+    options = {"cache_implementation": cache} if cache else {}
+    recording, texts = generated(model, ids, keep, **options)
     for sequence, text in enumerate(texts):
         maps = eager(text[None], output_attentions=True).attentions
         calls = recording.stitched(sequence)
@@ -167,14 +167,14 @@ def test_a_bias_that_begins_with_the_second_token():
 
 
 class Falling(torch.nn.Module):
-    """What is added falls with the distance, so that a first token alone has nothing added."""
+    """The bias falls with the distance, so a first token alone has a bias of zero."""
 
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(20, 3 * 4)
 
     def forward(self, ids, before):
-        """Of new ids, whose keys come after those of the ids before."""
+        """Attend from new ids to all keys so far."""
         x = self.embed(torch.cat([before, ids], dim=1)).unflatten(-1, (3, 4)).transpose(1, 2)
         new = slice(before.shape[1], None)
         mask = self.added(x.shape[2])[new]
@@ -217,7 +217,7 @@ def test_what_changes_from_pass_to_pass_is_refused(factor, llama):
     with heedful.record(llama) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
     recording._captures[-1].scale *= factor
-    with pytest.raises(RunError, match="put together truthfully: rows of the whole"):
+    with pytest.raises(RunError, match="cannot be stitched: its rows differ"):
         recording.stitched()
 
 
@@ -263,7 +263,7 @@ def test_what_is_not_one_generation_is_refused(llama, again):
         if "num_beams" not in again:
             llama.generate(PROMPT, max_new_tokens=3, do_sample=False)
         llama.generate(PROMPT, do_sample=False, **again)
-    with pytest.raises(RunError, match="does not go on from the one before it"):
+    with pytest.raises(RunError, match="does not continue the pass before it"):
         recording.stitched()
 
 
@@ -288,7 +288,7 @@ FAMILIES = {
 
 
 def words_of(ids):
-    """The names that the tokenizer of these tests gives."""
+    """Return the names by the tokenizer of these tests."""
     return [f"<{number}>" for number in ids]
 
 
@@ -298,11 +298,11 @@ def test_of_an_encoder_decoder_both_attentions_of_what_is_written(name):
     model, eager = pair(name, FAMILIES[name], "sdpa", seed=5)
     ids, keep = prompts_of([6, 4], "right")
     with heedful.record(model, tokenizer=words_of) as recording:
-        made = model.generate(
+        tokens = model.generate(
             ids, attention_mask=keep, max_new_tokens=7, min_new_tokens=7, do_sample=False
         )
     for sequence in (0, 1):
-        source, target = ids[sequence, keep[sequence].bool()], made[sequence, :-1]
+        source, target = ids[sequence, keep[sequence].bool()], tokens[sequence, :-1]
         output = eager(source[None], decoder_input_ids=target[None], output_attentions=True)
         pairs = zip(output.decoder_attentions, output.cross_attentions, strict=True)
         calls = recording.stitched(sequence)
@@ -323,13 +323,13 @@ def test_a_translation_by_our_own_encoder_decoder():
         model = Seq2Seq(replace(config, shared=shared, tied=shared)).eval()
         sources = [[1, 2, 3, 4], [5, 6]]
         with heedful.record(model, tokenizer=words_of) as recording:
-            found = translate(model, sources, Search(beams=1, longest=6))
-        for sequence, (source, [best]) in enumerate(zip(sources, found, strict=True)):
+            translations = translate(model, sources, Search(beams=1, longest=6))
+        for sequence, (source, [best]) in enumerate(zip(sources, translations, strict=True)):
             target = [config.begin, *best.ids]
-            given = torch.tensor([[*source, config.end]]), torch.tensor([target])
+            inputs = torch.tensor([[*source, config.end]]), torch.tensor([target])
             for call, steps in zip(
-                [one for one in recording.stitched(sequence) if one.kind == "cross"],
-                cross_steps(model, *given),
+                [call for call in recording.stitched(sequence) if call.kind == "cross"],
+                cross_steps(model, *inputs),
                 strict=True,
             ):
                 rows = call.weights()[:, : len(target)]
@@ -357,13 +357,13 @@ def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):
     check = recording[0].check
     assert check.passed
     assert check.tolerance == 0.05
-    said = "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0, proved, layout told>"
-    assert repr(recording[0]) == said
+    text = "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0, proved, layout told>"
+    assert repr(recording[0]) == text
     assert repr(recording) == "<Recording of 2 calls, 1 sequence>"
 
 
 class Cached(nn.Module):
-    """A cache as many write it: places for all tokens, or those of a window, which roll."""
+    """A common cache: slots for all tokens, or for those of a rolling window."""
 
     def __init__(self, places, by_hand, rolls):
         super().__init__()
@@ -371,15 +371,15 @@ class Cached(nn.Module):
         self.keys, self.at = torch.zeros(2, 0 if rolls else places, 4), 0
 
     def forward(self, x):
-        N, at = x.shape[1], self.at
+        N, index = x.shape[1], self.at
         if self.rolls:
             keys = torch.cat([self.keys, x], dim=1)
             behind = torch.arange(N)[:, None] + keys.shape[1] - N - torch.arange(keys.shape[1])
             self.keys = keys[:, 1 - self.places :]
         else:
             keys = self.keys
-            keys[:, at : at + N] = x
-            behind = torch.arange(at, at + N)[:, None] - torch.arange(self.places)
+            keys[:, index : index + N] = x
+            behind = torch.arange(index, index + N)[:, None] - torch.arange(self.places)
         self.at += N
         allowed = (behind >= 0) & (behind < self.places)
         if self.by_hand:
@@ -401,6 +401,6 @@ def test_caches_by_hand(rolls, places, by_hand, prompt):
     raised = (x.double() @ x.double().mT).exp() * ((behind >= 0) & (behind < places))
     expected = (raised / raised.sum(-1, keepdim=True)).float()
     for b, sequence in enumerate(recording.sequences):
-        [whole] = recording.stitched(b)
-        torch.testing.assert_close(whole.weights()[0], expected[b], atol=2e-6, rtol=0)
+        [stitched] = recording.stitched(b)
+        torch.testing.assert_close(stitched.weights()[0], expected[b], atol=2e-6, rtol=0)
         assert rolls or [call.kind for call in sequence] == ["causal"] * len(sequence)

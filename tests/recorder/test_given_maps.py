@@ -1,4 +1,4 @@
-"""Weights of which nothing else is known: rows that sum to less come out as they came in."""
+"""Recordings made of weights alone: rows that sum to less than one are preserved."""
 
 import math
 
@@ -13,7 +13,7 @@ from heedful.recording import from_attentions
 
 
 def below_one():
-    """Maps (2, 3, 5, 7) whose rows sum to less, one to nothing and one to one."""
+    """Maps (2, 3, 5, 7) whose rows sum to less than one, except one to zero and one to one."""
     generator = torch.Generator().manual_seed(4)
     maps = torch.rand(2, 3, 5, 7, generator=generator).softmax(-1)
     share = torch.rand(2, 3, 5, 1, generator=generator)
@@ -22,13 +22,13 @@ def below_one():
 
 
 def as_it_came(call, map_):
-    """Every statistic is that of the rows as they are, by its definition in float64."""
+    """Every statistic equals its definition in float64 on the rows."""
     exact = map_.double()
     torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=0)
     lone = exact.sum(-1) > 0
 
-    def equal(found, expected):
-        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0, equal_nan=True)
+    def equal(results, expected):
+        torch.testing.assert_close(results.double(), expected, atol=1e-5, rtol=0, equal_nan=True)
 
     def rows(values):
         return values.masked_fill(~lone, math.nan)
@@ -37,7 +37,7 @@ def as_it_came(call, map_):
     equal(call.received(), exact.sum(1))
     equal(call.learned_sink(), rows(1 - exact.sum(-1)))
     equal(call.largest().weights, rows(exact.amax(-1)))
-    assert call.kind == "cross"  # five queries of seven keys: they stand at none
+    assert call.kind == "cross"  # five queries of seven keys: they have no positions among them
     assert call.distance().isnan().all()
     for head in range(3):
         equal(call.entropy(head), rows(-torch.special.xlogy(exact, exact).sum(-1))[head])
@@ -50,13 +50,13 @@ def test_rows_below_one_come_out_as_they_came_in_from_a_file_too(tmp_path):
     maps = below_one()
     recording = from_attentions([maps])
     again = heedful.load(recording.save(tmp_path / "r"))
-    for one in (recording, again):
-        for sequence, map_ in zip(one.sequences, maps, strict=True):
+    for each in (recording, again):
+        for sequence, map_ in zip(each.sequences, maps, strict=True):
             as_it_came(sequence[0], map_)
 
 
 class Given(nn.Module):
-    """Attention by hand whose weights are given maps, whatever asks."""
+    """Attention by hand whose weights are fixed maps, whatever the input."""
 
     def __init__(self, maps):
         super().__init__()
@@ -77,17 +77,17 @@ def test_weights_of_no_product_come_out_as_the_model_had_them(budget):
         as_it_came(call, map_)
         assert call.door == "softmax and a product (weights alone)"
         assert (call.proof, call.layout) == ("proved", "guessed")
-        assert "no queries and keys were seen" in call.why
+        assert "not a product of queries and keys" in call.why
 
 
 @pytest.mark.parametrize("entries", [1, 20, 1 << 20])
 def test_sinks_of_each_query_do_not_depend_on_the_blocks(entries, monkeypatch):
-    """In rows that are computed one at a time, and in blocks of a few heads or one."""
+    """With one row at a time, and with blocks of one or several heads."""
     maps = below_one()
     causes = from_attentions([maps]).sequences[1][0].causes
     assert causes.sinks.shape == (3, 5)
     for queries in (1, 2, 5):
-        found = statistics.gather(
+        results = statistics.gather(
             causes,
             statistics.LearnedSink(),
             statistics.Received(),
@@ -96,8 +96,8 @@ def test_sinks_of_each_query_do_not_depend_on_the_blocks(entries, monkeypatch):
         )
         exact = maps[1].double()
         expected = (1 - exact.sum(-1)).masked_fill(exact.sum(-1) == 0, math.nan), exact.sum(1)
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=0, equal_nan=True)
+        for result, other in zip(results, expected, strict=True):
+            torch.testing.assert_close(result.double(), other, atol=1e-5, rtol=0, equal_nan=True)
     monkeypatch.setattr("heedful.ops.inputs.ENTRIES", entries)
     for heads in (slice(None), slice(1, 2), slice(1, 3)):
         part = weights(causes, heads, [4, 0, 3], [2, 6])

@@ -1,4 +1,4 @@
-"""Each kind of head on one that is exactly that, and on one that is not at all."""
+"""Scores of each kind of head, on a perfect example and on a counterexample."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from scored import means, over_texts
 import heedful
 from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
-from heedful.ops import statistics as of
+from heedful.ops import statistics
 from heedful.recording import from_attentions
 from heedful.recording.head_scores import evidence
 from heedful.recording.heads import heads_of
@@ -19,7 +19,7 @@ N = len(IDS)
 
 
 def one_hot(choose):
-    """A causal map in which query n looks at `choose(n)` alone."""
+    """Return a causal map in which query n attends only to `choose(n)`."""
     map_ = torch.zeros(N, N)
     for n in range(N):
         map_[n, choose(n)] = 1.0
@@ -27,7 +27,7 @@ def one_hot(choose):
 
 
 def earlier(n, after):
-    """The last earlier occurrence of the token of n, or the one after it; itself where none is."""
+    """The last earlier occurrence of token n, or the position after it; n if there is none."""
     before = [m for m in range(n) if IDS[m] == IDS[n]]
     return (before[-1] + after) if before else n
 
@@ -86,23 +86,23 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
 
 def test_without_tokens_two_kinds_are_left_out():
     recording = from_attentions([torch.eye(9).expand(1, 2, 9, 9)])
-    found = means(recording[0])
-    assert set(found) == {*SCORES, *MEANS} - {"induction", "duplicate"}
+    scores = means(recording[0])
+    assert set(scores) == {*SCORES, *MEANS} - {"induction", "duplicate"}
     assert [head.kind for head in recording.heads()] == ["self", "self"]
 
 
 def test_the_means_beside_the_scores_are_those_of_the_summary():
     call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
-    found, summary = means(call), call.summary()
+    scores, summary = means(call), call.summary()
     for name in MEANS:
-        torch.testing.assert_close(found[name], summary[name])
+        torch.testing.assert_close(scores[name], summary[name])
 
 
 def test_all_is_one_pass_whose_share_is_told(monkeypatch):
     passes, shares = [], []
-    blocks = of.blocks
-    monkeypatch.setattr(of, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
+    blocks = statistics.blocks
+    monkeypatch.setattr(statistics, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
     evidence(call_of(HEADS["broad"]), progress=shares.append)
-    assert len(passes) == 2  # the second of one head alone, whose map is even
+    assert len(passes) == 2  # the second pass is over one head with uniform attention
     assert shares == sorted(shares)
     assert shares[-1] == 1.0

@@ -1,4 +1,4 @@
-"""Heads over many recordings: the mean over all their queries, however they were shared out."""
+"""Heads over many recordings: means over all queries, for any split of the recordings."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
 from heedful.recording import HeadTotals, from_attentions
 
-SIZES = (13, 2, 7, 24, 3)  # the longest is no multiple of another
+SIZES = (13, 2, 7, 24, 3)  # the longest is not a multiple of another
 LAYERS, HEADS = 2, 3
 
 
@@ -37,10 +37,10 @@ def recordings():
 
 
 def gathered(recordings, numbers):
-    found = HeadTotals()
+    totals = HeadTotals()
     for number in numbers:
-        found.add(recordings[number], (number,), f"text {number}")
-    return found
+        totals.add(recordings[number], (number,), f"text {number}")
+    return totals
 
 
 def test_each_number_is_that_of_all_queries_and_not_of_the_texts_means(recordings):
@@ -49,17 +49,17 @@ def test_each_number_is_that_of_all_queries_and_not_of_the_texts_means(recording
         (layer, head) for layer in range(LAYERS) for head in range(HEADS)
     ]
     for layer in range(LAYERS):
-        maps = [(one[layer].weights(), one[layer].ids.tolist()) for one in recordings]
+        maps = [(x[layer].weights(), x[layer].ids.tolist()) for x in recordings]
         means, chance, queries = over_texts(maps)
         for head in heads[layer * HEADS : (layer + 1) * HEADS]:
-            found = head.scores | {name: getattr(head, name) for name in MEANS}
-            for name, number in found.items():
+            scores = head.scores | {name: getattr(head, name) for name in MEANS}
+            for name, number in scores.items():
                 assert number == pytest.approx(means[name][head.head], abs=2e-6), name
             for name in SCORES:
                 assert head.queries[name] == queries[name]
                 if name != "broad":
                     assert head.chance[name] == pytest.approx(chance[name][0], abs=2e-6), name
-    of_each = [one.heads()[0].previous for one in recordings]
+    of_each = [recording.heads()[0].previous for recording in recordings]
     assert abs(np.mean(of_each) - heads[0].previous) > 1e-3
 
 
@@ -105,7 +105,7 @@ def given_maps(*sizes):
 
 def test_what_is_refuted_on_one_text_shows_no_number_and_names_the_text():
     good, bad, other = given_maps(5, 3, 4)
-    bad._captures[0].against[0] = "made up for a test"
+    bad._captures[0].refutations[0] = "made up for a test"
     for order in ([0, 1, 2], [1, 2, 0]):
         head, _ = gathered([good, bad, other], order).heads()
         assert (head.proof, head.why) == ("refuted", "made up for a test (of text 1)")
@@ -115,9 +115,9 @@ def test_what_is_refuted_on_one_text_shows_no_number_and_names_the_text():
 
 
 def test_what_is_told_is_the_worst_and_of_the_first_text_that_has_it():
-    found = gathered(given_maps(5, 3), [1, 0])
-    [(name, call)] = found.certificate()
-    assert (name, call.proof, call.told_by) == ("layer 0", "unproved", (0,))
+    totals = gathered(given_maps(5, 3), [1, 0])
+    [(name, call)] = totals.certificate()
+    assert (name, call.proof, call.why_from) == ("layer 0", "unproved", (0,))
     assert call.why == "not compared: only the weights are known"
 
 
@@ -131,19 +131,19 @@ def test_sequences_of_a_batch_count_as_texts():
 
 
 def test_other_heads_are_refused():
-    found = gathered(given_maps(5), [0])
+    totals = gathered(given_maps(5), [0])
     with pytest.raises(RunError, match="has 2 heads on one text and 3 on another"):
-        found.add(from_attentions([torch.eye(4).expand(1, 3, 4, 4)]), (1,))
+        totals.add(from_attentions([torch.eye(4).expand(1, 3, 4, 4)]), (1,))
 
 
 def test_a_module_that_is_called_twice_has_two_calls():
-    found = HeadTotals()
+    totals = HeadTotals()
     for number, size in enumerate((4, 6)):
         x = torch.randn(1, 2, size, 4)
         with heedful.record(TWICE) as recording:
             TWICE(x)
-        found.add(recording, (number,))
-    assert [(head.name, head.call, head.head) for head in found.heads()] == [
+        totals.add(recording, (number,))
+    assert [(head.name, head.call, head.head) for head in totals.heads()] == [
         ("Twice", call, head) for call in (0, 1) for head in (0, 1)
     ]
 

@@ -60,8 +60,8 @@ def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
         assert crosses.ids.tolist() == reads.ids.tolist()
         assert crosses.query_ids.tolist() == writes.ids.tolist()
         n, m = len(writes.ids), len(reads.ids)
-        assert [one.shape for one in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
-        assert {one.proof for one in (reads, writes, crosses)} == {"proved"}
+        assert [x.shape for x in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
+        assert {x.proof for x in (reads, writes, crosses)} == {"proved"}
 
 
 def test_vectors_in_the_place_of_ids_have_none(pairs):
@@ -131,8 +131,8 @@ def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, clip, tmp
         clip(input_ids=ids, pixel_values=torch.randn(B, 3, 4, 4))
     words = [[f"{token}" for token in text.tolist()] for text in ids]
     recording.tokens = words
-    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
-        for b, calls in enumerate(one.sequences):
+    for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        for b, calls in enumerate(each.sequences):
             saw, read = sorted(calls, key=lambda call: call.name.startswith("text_model"))
             assert saw.name == f"{sense}.encoder.layers.0.self_attn"
             assert saw.shape == read.shape == (2, 5, 5)
@@ -162,7 +162,7 @@ class Within(torch.nn.Module):
 
     def forward(self, ids):
         x = self.placed(ids)
-        query, key, value = (one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made)
+        query, key, value = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.made)
         return (query @ key.mT).softmax(-1) @ value
 
 

@@ -1,4 +1,4 @@
-"""Images under the calls that attend over them: which, how they are cut, what is a guess."""
+"""Images of recordings: which calls have them, how they are cut, what is a guess."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ TEXT = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "vo
 REGISTERS = tuple(f"[REG {n}]" for n in range(1, 5))
 
 
-def made(family, config):
-    """A model with attention that is far from even, the same each time."""
+def pretrained(family, config):
+    """Return a model whose attention is far from uniform, the same each time."""
     torch.manual_seed(0)
     model = family._from_config(config, attn_implementation="eager")
     with torch.no_grad():
@@ -42,13 +42,13 @@ def images(count=2, height=32, width=32):
 
 
 def laid_by_hand(row, before, rows, columns):
-    """A row of weights over the patches, as nested loops put it."""
+    """A row of weights over the patches, by nested loops."""
     return [[float(row[before + r * columns + c]) for c in range(columns)] for r in range(rows)]
 
 
 def of_vision(kind, **changed):
     config = getattr(transformers, f"{kind}Config")(**{**SMALL, **changed})
-    return made(getattr(transformers, f"{kind}Model"), config)
+    return pretrained(getattr(transformers, f"{kind}Model"), config)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_row_over_the_picture_is_that_of_eager_attention(kind, before):
             pixels = (x[b].permute(1, 2, 0) * 255).round().to(torch.uint8)
             assert torch.equal(picture.pixels, pixels)
             query = len(before) + 6
-            shown = picture.laid(call.weights(1)[query])
+            grid = picture.laid(call.weights(1)[query])
             expected = laid_by_hand(true[b, 1, query], len(before), 4, 4)
-            np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+            np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
 
 
 def test_an_image_that_is_wider_than_it_is_high():
@@ -88,19 +88,19 @@ def test_an_image_that_is_wider_than_it_is_high():
     picture = recording[0].key_picture
     assert (picture.rows, picture.columns, picture.assumed) == (3, 6, "")
     expected = laid_by_hand(output.attentions[0][0, 2, 5], 1, 3, 6)
-    shown = picture.laid(recording[0].weights(2)[5])
-    np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+    grid = picture.laid(recording[0].weights(2)[5])
+    np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
 
 
 def captioning():
-    """An image read by a ViT, and words by a decoder that looks at it."""
+    """An image read by a ViT, and words by a decoder that attends to it."""
     sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SMALL),
         transformers.TrOCRConfig(d_model=24, decoder_layers=2, decoder_attention_heads=3,
                                  decoder_ffn_dim=32, vocab_size=50,
                                  cross_attention_hidden_size=24),
     )  # fmt: skip
-    return made(transformers.VisionEncoderDecoderModel, sides)
+    return pretrained(transformers.VisionEncoderDecoderModel, sides)
 
 
 def test_words_look_at_the_picture_and_are_none_of_it():
@@ -110,9 +110,9 @@ def test_words_look_at_the_picture_and_are_none_of_it():
     [*_, crossing] = (call for call in recording.sequences[1] if call.kind == "cross")
     assert crossing.query_picture is None
     assert crossing.key_picture.before == ("[CLS]",)
-    shown = crossing.key_picture.laid(crossing.weights(0)[3])
+    grid = crossing.key_picture.laid(crossing.weights(0)[3])
     expected = laid_by_hand(output.cross_attentions[1][1, 0, 3], 1, 4, 4)
-    np.testing.assert_allclose(shown.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
     inner = [call for call in recording if call.kind == "causal"]
     assert inner
     assert not any(call.key_picture or call.query_picture for call in inner)
@@ -120,7 +120,7 @@ def test_words_look_at_the_picture_and_are_none_of_it():
 
 def test_the_text_of_a_clip_has_no_picture_also_where_it_is_as_long():
     config = transformers.CLIPConfig(text_config=TEXT, vision_config=SMALL)
-    model = made(transformers.CLIPModel, config)
+    model = pretrained(transformers.CLIPModel, config)
     x, ids = images(), torch.randint(3, 49, (2, 17))
     recording, _ = recorded(model, pixel_values=x, input_ids=ids)
     recording.set_images(list(x))
@@ -130,21 +130,21 @@ def test_the_text_of_a_clip_has_no_picture_also_where_it_is_as_long():
 
 @pytest.mark.parametrize("shift", [0, 2])
 def test_a_window_of_swin_has_its_own_patches(shift):
-    """As transformers itself moves and cuts a table of numbers."""
+    """The shift and the windows of transformers, applied to a table of indices."""
     from transformers.models.swin.modeling_swin import window_partition
 
     table = torch.arange(8 * 12).view(1, 8, 12, 1)
     true = window_partition(table.roll((-shift, -shift), (1, 2)), 4).view(-1, 16)
     patches = Patches("", 2, 2, window=4, shift=shift)
-    found = torch.stack([places_of(patches, 8, 12, window) for window in range(6)])
-    assert torch.equal(found, true)
+    places = torch.stack([places_of(patches, 8, 12, window) for window in range(6)])
+    assert torch.equal(places, true)
 
 
 def test_windows_are_parts_of_a_text_each_with_a_part_of_its_image():
     config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[2],
                                      num_heads=[2], window_size=4)  # fmt: skip
     x = images(2, 16, 16)
-    recording, _ = recorded(made(transformers.SwinModel, config), pixel_values=x)
+    recording, _ = recorded(pretrained(transformers.SwinModel, config), pixel_values=x)
     recording.set_images(list(x))
     assert [len(call.parts) for call in recording.sequences[1]] == [4, 4]
     plain, moved = recording.sequences[1].parts[1]  # of the second image, the upper right
@@ -157,7 +157,7 @@ def test_windows_are_parts_of_a_text_each_with_a_part_of_its_image():
 
 
 class Bare(nn.Module):
-    """Attention over tokens of which nothing says that they are patches."""
+    """Attention over tokens without a sign that they are patches."""
 
     def __init__(self):
         super().__init__()
@@ -191,18 +191,18 @@ def test_an_image_of_another_size_than_the_model_was_given_is_said_to_be():
     recording.set_images([np.zeros((40, 64, 3), np.uint8)])
     picture = recording[0].key_picture
     assert picture.pixels.shape == (32, 32, 3)
-    assert picture.assumed == "40 × 64 pixels, assumed to be made 32 × 32 without a cut"
+    assert picture.assumed == "40 × 64 pixels, assumed to be resized to 32 × 32 without a crop"
 
 
 def test_values_are_made_colours_by_the_processor_s_numbers_or_said_to_be_stretched():
     pixels = (images(1)[0] * 255).round() / 255
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
-    seen = (pixels - 0.5) / 0.5
-    recording, _ = recorded(of_vision("ViT"), pixel_values=seen[None])
-    recording.set_images([seen], processor=processor)
+    normalised = (pixels - 0.5) / 0.5
+    recording, _ = recorded(of_vision("ViT"), pixel_values=normalised[None])
+    recording.set_images([normalised], processor=processor)
     true = (pixels.permute(1, 2, 0) * 255).round().to(torch.uint8)
     assert torch.equal(recording[0].key_picture.pixels, true)
-    recording.set_images([seen])
+    recording.set_images([normalised])
     assert recording[0].key_picture.assumed.startswith("colours stretched")
 
 
@@ -212,7 +212,7 @@ def test_the_forms_of_an_image(form, tmp_path):
     array = array[..., :1].repeat(3, -1) if form in ("grey", "deep") else array
     Image.fromarray(array).save(tmp_path / "one.png")
     Image.fromarray(array[..., 0].astype(np.uint16) * 257).save(tmp_path / "deep.png")
-    given = {
+    image = {
         "path": str(tmp_path / "one.png"),
         "PIL": Image.fromarray(array).convert("RGBA"),
         "array": array,
@@ -222,12 +222,12 @@ def test_the_forms_of_an_image(form, tmp_path):
         "deep": tmp_path / "deep.png",  # 16 bits
     }[form]
     recording = of_bare(16)
-    recording.set_images([given])
+    recording.set_images([image])
     np.testing.assert_array_equal(recording.images[0].numpy(), array)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("image", "words"),
     [
         ("text.png", "is no image"),
         ("none.png", "no image"),
@@ -241,14 +241,14 @@ def test_the_forms_of_an_image(form, tmp_path):
         (7, "an image of type int"),
     ],
 )
-def test_what_is_no_image_is_one_line(given, words, tmp_path):
+def test_what_is_no_image_is_one_line(image, words, tmp_path):
     (tmp_path / "text.png").write_text("no picture")
     Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
-    given = tmp_path / given if isinstance(given, str) else given
-    with pytest.raises(ArgumentError, match=words) as told:
-        of_bare(16).set_images([given])
-    assert "\n" not in str(told.value)
+    image = tmp_path / image if isinstance(image, str) else image
+    with pytest.raises(ArgumentError, match=words) as raised:
+        of_bare(16).set_images([image])
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -260,14 +260,14 @@ def test_what_is_no_image_is_one_line(given, words, tmp_path):
         ({"patches": (3, 6)}, "of 3 × 6 patches"),
         ({"patches": 4}, "rows and columns"),
         ({"patches": (0, 4)}, "rows and columns"),
-        ({"before": -1}, "how many tokens"),
+        ({"before": -1}, "the number of tokens"),
     ],
 )  # fmt: skip
 def test_images_that_fit_no_call_are_refused(options, words):
     recording = of_bare(16, batch=2)
-    given = {"images": list(images(2)), **options}
+    arguments = {"images": list(images(2)), **options}
     with pytest.raises(ArgumentError, match=words):
-        recording.set_images(given.pop("images"), **given)
+        recording.set_images(arguments.pop("images"), **arguments)
     assert recording.images is None
 
 
@@ -282,7 +282,7 @@ def test_images_are_in_the_file(tmp_path):
     recording.save(tmp_path / "none")
     late = heedful.load(tmp_path / "none")
     assert late[0].key_picture is None
-    late.set_images(list(x))  # how the model cuts is in the file
+    late.set_images(list(x))  # the file stores how the model cuts
     recording.set_images(list(x))
     recording.save(tmp_path / "some")
     for other in (late, heedful.load(tmp_path / "some")):
@@ -322,7 +322,7 @@ def test_what_a_file_says_of_images_is_checked(change, tmp_path):
 def test_a_patch_larger_than_the_image_is_no_picture():
     recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
     recording.set_images(list(images(1)))
-    recording._images.patches = [Patches("", 64, 64, ("none",) * 17)]  # as a forged file says
+    recording._images.patches = [Patches("", 64, 64, ("none",) * 17)]  # as in a forged file
     recording._calls.clear()
     assert recording[0].shape[1:] == (17, 17)
     assert recording[0].key_picture is None

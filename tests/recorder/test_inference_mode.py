@@ -105,7 +105,7 @@ class Ragged(torch.nn.Module):
         if self.way == "heads of each text":
             query, key = (
                 torch.nested.nested_tensor(
-                    [made(one).unflatten(-1, (H, 4)).transpose(0, 1).contiguous() for one in texts]
+                    [made(row).unflatten(-1, (H, 4)).transpose(0, 1).contiguous() for row in texts]
                 )
                 for made in (self.q, self.k)
             )
@@ -116,7 +116,7 @@ class Ragged(torch.nn.Module):
         if self.way == "by hand":
             made = (query @ key.transpose(1, 2)).softmax(-1) @ key
         else:
-            heads = (one.reshape(2, -1, H, 4).transpose(1, 2) for one in (query, key, key))
+            heads = (side.reshape(2, -1, H, 4).transpose(1, 2) for side in (query, key, key))
             made = torch.nn.functional.scaled_dot_product_attention(*heads)
             made = made.transpose(1, 2).reshape(2, -1, 4 * H)
         return torch.nested.to_padded_tensor(made, 0.0)

@@ -1,4 +1,4 @@
-"""What the axes of a call are of: in their usual order, as they are told, or refused."""
+"""The axes of a call: in the usual order, as the user names them, or refused."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ N, M, D = 5, 7, 4
 
 
 def ordered(beside, texts, heads=1, *, n=N, m=M, other=None, lengths=(N, M)):
-    """The usual order of (*beside, n, m) with keys of width D, of a module of so many heads."""
+    """The usual order of scores (*batch axes, n, m) with keys of width D, for a number of heads."""
     kinds = [BATCH] * len(beside) + [QUERIES, KEYS]
     rows, columns = (torch.zeros(1, dtype=torch.long) for _ in range(2))
     cells = Cells(kinds, (*beside, n, m), rows, columns, torch.zeros(n, D), torch.zeros(m, D))
@@ -46,19 +46,19 @@ RULES = [
 
 @pytest.mark.parametrize(("beside", "texts", "heads", "counts"), RULES)
 def test_the_first_rule_that_fits_names_the_axes(beside, texts, heads, counts):
-    found, layout, order = ordered(beside, texts, heads)
-    assert (found, layout) == (counts, ("usual", ""))
+    result, layout, order = ordered(beside, texts, heads)
+    assert (result, layout) == (counts, ("usual", ""))
     table = torch.rand(*beside, N, M)
     texts, parts, heads = counts
     assert torch.equal(order.arranged(table), table.reshape(texts * parts, heads, N, M))
 
 
 GUESSED = [  # what else the axes may be
-    (((2, 3), None, 3), {}, "no input tells how many texts there are"),
+    (((2, 3), None, 3), {}, "the number of texts is unknown"),
     (((4, 3), 4, 3), {"other": 2}, "there may be 2 texts and not 4, by the sizes of the inputs"),
     (((3,), 1, 3), {"n": 14, "lengths": (7,)}, "the 14 queries may be 2 heads of 7 queries"),
     (((3,), 1, 3), {"m": 1}, BLOCK),
-    (((3,), 1, 3), {"lengths": (30,)}, "given nothing with 5 rows, as many as there are queries"),
+    (((3,), 1, 3), {"lengths": (30,)}, "no input of the module has 5 rows, the number of queries"),
     (((24,), 2, 3), {}, "texts × parts × heads are in one axis"),
     (((2, 6), 2, 3), {}, "its heads together are twice as wide as the module"),
 ]
@@ -102,7 +102,7 @@ def attention(query, key):
 
 
 def arranged(how):
-    """Attention of queries and keys (b, h, n, d) that `how` brings into another order."""
+    """Attention of queries and keys (b, h, n, d) that `how` permutes first."""
     if how is queries_first:
         return how
     return lambda query, key: attention(how(query), how(key))
@@ -140,7 +140,7 @@ def maps_of(model, x, order):
 
 
 def are_those(recording, maps):
-    """Each text has these parts."""
+    """The parts of each text have these maps."""
     assert recording.missed == {}
     for text, parts in zip(recording.sequences, maps, strict=True):
         [call] = text
@@ -180,7 +180,7 @@ def test_a_part_that_there_is_not_is_one_line():
 
 
 class Odd(nn.Module):
-    """Five heads, whose widths together fit none of its layers."""
+    """Five heads whose total width fits none of the module's layers."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""AttentionInputs that are appended pass by pass, beside eager attention over the whole text."""
+"""Recordings that grow pass by pass, compared with eager attention over the full text."""
 
 import copy
 
@@ -10,7 +10,7 @@ from peaked import pair
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.recording.live_generation import Growing
+from heedful.recording.live_generation import LiveGeneration
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -42,11 +42,11 @@ def of_ours(**changes):
 @torch.inference_mode()
 def grown(model, first, tokens):
     """The passes of a GPT over a prompt of `first` tokens, and then one for each token."""
-    growing, cache, ids = Growing(), model.new_cache(1), TEXT[:, :tokens]
+    growing, cache, ids = LiveGeneration(), model.new_cache(1), TEXT[:, :tokens]
     for start, stop in [(0, first), *((n, n + 1) for n in range(first, tokens))]:
         with heedful.record(model) as recording:
             model.hidden_states(ids[:, start:stop], cache=cache)
-        growing.take(recording)
+        growing.append(recording)
     return growing
 
 
@@ -55,7 +55,7 @@ def grown(model, first, tokens):
     [("plain", 1, 9), ("grouped and turned", 4, 11), ("windowed", 3, 13), ("windowed", 61, 70)],
 )
 def test_any_length_is_what_one_pass_over_it_gives(kind, first, tokens):
-    """70 tokens are more than the room that there is at first."""
+    """70 tokens exceed the initial capacity."""
     growing = grown(model := of_ours(**OURS[kind]), first, tokens)
     assert growing.tokens == tokens
     for size in (1, first, first + 1, tokens - 2, tokens):
@@ -64,7 +64,7 @@ def test_any_length_is_what_one_pass_over_it_gives(kind, first, tokens):
             torch.testing.assert_close(call.weights(), steps.weights[0], atol=1e-6, rtol=0)
             assert (call.kind, call.proof, call.ids.tolist()) == (
                 "causal", "proved", TEXT[0, :size].tolist())  # fmt: skip
-            call.summary()  # of rows whose sums the kernel told
+            call.summary()  # for rows whose log-sum-exps the kernel returned
 
 
 def test_it_is_the_recording_of_the_generation_as_one():
@@ -72,22 +72,22 @@ def test_it_is_the_recording_of_the_generation_as_one():
     with torch.inference_mode(), heedful.record(model) as recording:
         for start, stop in [(0, 4), *((n, n + 1) for n in range(4, 12))]:
             model.hidden_states(TEXT[:, start:stop], cache=cache)
-    for ours, theirs in zip(grown(model, 4, 12).recording(), recording.stitched(), strict=True):
-        torch.testing.assert_close(ours.weights(), theirs.weights(), atol=1e-6, rtol=0)
-        assert (ours.name, ours.layer, ours.shape) == (theirs.name, theirs.layer, theirs.shape)
+    for ours, other in zip(grown(model, 4, 12).recording(), recording.stitched(), strict=True):
+        torch.testing.assert_close(ours.weights(), other.weights(), atol=1e-6, rtol=0)
+        assert (ours.name, ours.layer, ours.shape) == (other.name, other.layer, other.shape)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers_with_their_own_caches(name):
     implementation = "eager" if name in EAGER else "sdpa"
     model, eager = pair(name, copy.deepcopy(MODELS[name]), implementation, seed=5)
-    growing, cache, ids = Growing(), None, TEXT[:, :12]
+    growing, cache, ids = LiveGeneration(), None, TEXT[:, :12]
     with torch.inference_mode():
         for start, stop in [(0, 5), *((n, n + 1) for n in range(5, 12))]:
             with heedful.record(model) as recording:
-                found = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
-            cache = found.past_key_values
-            growing.take(recording)
+                output = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            growing.append(recording)
         true = eager(ids, output_attentions=True).attentions
     for size in (5, 12):
         for call, map_ in zip(growing.recording(size), true, strict=True):
@@ -99,19 +99,19 @@ def test_an_encoder_decoder_grows_by_its_target():
     torch.manual_seed(6)
     config = Seq2SeqConfig(vocabulary=30, context_length=32, width=24, layers=2, heads=3)
     model, source, target = Seq2Seq(config).eval(), TEXT[:, :7], TEXT[:, 20:31]
-    growing, cache = Growing(), model.new_cache(1, 7)
+    growing, cache = LiveGeneration(), model.new_cache(1, 7)
     with torch.inference_mode():
         for n in range(11):
             with heedful.record(model) as recording:
                 memory = model.encode(source) if n == 0 else memory
                 model.decoder_states(target[:, n : n + 1], memory, cache=cache)
-            growing.take(recording)
-        with heedful.record(model) as whole:
+            growing.append(recording)
+        with heedful.record(model) as recorded:
             model(source, target)
     for size in (4, 11):
         for call in growing.recording(size):
             N, M = (7 if "encoder" in call.name else size), call.shape[2]
-            other = whole[call.name].weights()[:, :N, :M]
+            other = recorded[call.name].weights()[:, :N, :M]
             torch.testing.assert_close(call.weights(), other, atol=1e-6, rtol=0)
         assert {call.kind for call in growing.recording(size)} == {"self", "causal", "cross"}
 
@@ -121,8 +121,8 @@ def test_the_first_tokens_go_on_by_themselves():
     before = growing.recording(9)[0]
     short = growing.until(9)
     assert (short.tokens, growing.tokens) == (9, 12)
-    with pytest.raises(RunError, match="does not go on"):  # its pass is of token 13
-        short.take(_one_more(of_ours()))
+    with pytest.raises(RunError, match="does not continue"):  # its pass has token 13
+        short.append(_one_more(of_ours()))
     torch.testing.assert_close(short.recording()[0].weights(), before.weights())
     for wrong in (0, 10):
         with pytest.raises(ArgumentError, match="1 to 9"):
@@ -139,8 +139,8 @@ def _one_more(model, tokens=12):
 
 def test_its_file_is_that_of_a_recording(tmp_path):
     growing = grown(of_ours(), 5, 8)
-    found = heedful.load(growing.recording(7).save(tmp_path / "text.safetensors"))
-    for call, other in zip(found, growing.recording(7), strict=True):
+    loaded = heedful.load(growing.recording(7).save(tmp_path / "text.safetensors"))
+    for call, other in zip(loaded, growing.recording(7), strict=True):
         torch.testing.assert_close(call.weights(), other.weights())
         assert call.shape == (6, 7, 7)
 
@@ -150,12 +150,12 @@ def test_what_cannot_be_appended_is_refused():
     with heedful.record(model) as batch:
         model(TEXT[:, :8].view(2, 4))
     with pytest.raises(RunError, match="a batch in"):
-        Growing().take(batch)
-    growing = Growing()
+        LiveGeneration().append(batch)
+    growing = LiveGeneration()
     with heedful.record(model) as recording:
         model(TEXT[:, :4])
-    growing.take(recording)
+    growing.append(recording)
     with heedful.record(model) as anew:  # without its cache
         model(TEXT[:, :5])
-    with pytest.raises(RunError, match="does not go on from the one before it"):
-        growing.take(anew)
+    with pytest.raises(RunError, match="does not continue the pass before it"):
+        growing.append(anew)

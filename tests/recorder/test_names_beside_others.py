@@ -80,8 +80,8 @@ def test_of_two_texts_that_an_encoder_has_read_none_is_taken_for_the_memory():
             self.t5 = transformers.T5Model(config)
 
         def forward(self, texts, target):
-            read = [self.t5.encoder(input_ids=one) for one in texts]
-            return [self.t5(encoder_outputs=one, decoder_input_ids=target)[0] for one in read]
+            read = [self.t5.encoder(input_ids=ids) for ids in texts]
+            return [self.t5(encoder_outputs=states, decoder_input_ids=target)[0] for states in read]
 
     for texts, expected in (([IDS[:1]], named(IDS[0])), ([IDS[:1], OTHERS[:1]], None)):
         recording = looked_at(Reads().eval(), texts, OTHERS[:1, :3], tokenizer=named)
@@ -135,7 +135,7 @@ class Few(Attends):
     def forward(self, ids, image):
         x = self.table(ids)
         asking = (self.learned.expand(len(x), -1, -1), x[:, :1], x[:, -1:], image)
-        return [self.attend(one, x) for one in asking]
+        return [self.attend(query, x) for query in asking]
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -225,16 +225,16 @@ def test_each_of_two_caches_goes_on_with_its_own_text_or_has_no_names():
             self.inner = transformers.GPT2Model(GPT2)
 
         def forward(self, several, caches):
-            for one, cache in zip(several, caches, strict=True):
-                self.inner(input_ids=one, past_key_values=cache)
+            for ids, cache in zip(several, caches, strict=True):
+                self.inner(input_ids=ids, past_key_values=cache)
 
     model, caches = Streams().eval(), [transformers.DynamicCache() for _ in range(2)]
     texts = IDS[:1], OTHERS[:1]
     with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
-        model([one[:, :3] for one in texts], caches)
+        model([ids[:, :3] for ids in texts], caches)
         for way in (1, -1):
             at = 3 if way == 1 else 4
-            model([one[:, at : at + 1] for one in texts][::way], caches[::way])
+            model([ids[:, at : at + 1] for ids in texts][::way], caches[::way])
     assert len(recording) == 6
     for number, call in enumerate(recording):
         text = texts[number % 2 if number < 4 else 1 - number % 2][0]

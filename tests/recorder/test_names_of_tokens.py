@@ -41,7 +41,7 @@ def test_channels_have_no_names():
         def forward(self, ids):
             x = self.table(ids)
             query, key = (
-                one(x).unflatten(-1, (H, D)).permute(0, 2, 3, 1) for one in (self.asks, self.says)
+                lin(x).unflatten(-1, (H, D)).permute(0, 2, 3, 1) for lin in (self.asks, self.says)
             )
             return (query @ key.mT).softmax(-1) @ key
 
@@ -113,7 +113,7 @@ def test_a_model_of_transformers_inside_another_is_asked_what_it_reads():
         def forward(self, input_ids, other_ids):
             shifted = input_ids.new_zeros(input_ids.shape)
             shifted[:, 1:] = input_ids[:, :-1]
-            return [self.bert(input_ids=one)[0] for one in (input_ids, other_ids, shifted)]
+            return [self.bert(input_ids=ids)[0] for ids in (input_ids, other_ids, shifted)]
 
     first, second, third = looked_at(Pair(), IDS[:1], OTHERS[:1], tokenizer=named)
     assert first.key_tokens == named(IDS[0])

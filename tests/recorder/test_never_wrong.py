@@ -98,12 +98,12 @@ def test_a_layer_that_does_not_use_the_interface_is_seen_and_keeps_its_number():
                 before.q_proj, before.k_proj, before.v_proj, before.o_proj,
             )  # fmt: skip
 
-        def forward(self, hidden_states, **told):
+        def forward(self, hidden_states, **keywords):
             q, k, v = (
                 made(hidden_states).unflatten(-1, (-1, 8)).transpose(1, 2)
                 for made in (self.q_proj, self.k_proj, self.v_proj)
             )
-            k, v = (one.repeat_interleave(2, dim=1) for one in (k, v))
+            k, v = (side.repeat_interleave(2, dim=1) for side in (k, v))
             hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
             scores = (q @ k.mT / 8**0.5).masked_fill(hidden, -torch.inf)
             self.map = scores.softmax(-1)
@@ -134,7 +134,7 @@ def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
     evidence = replace(capture.checked)
     assert recording[0].check.passed
     capture.bias = None  # as if it had not been seen
-    causes = [capture.causes(text) for text in range(B)]
+    causes = [capture.inputs(text) for text in range(B)]
     check, _ = certificate.certify(causes, capture.tokens, evidence)
     assert not check.passed
     assert "head 1" in check.where

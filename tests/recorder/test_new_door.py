@@ -1,4 +1,4 @@
-"""A door from the beginning, as CONTRIBUTING.md says: to a kernel that no other door knows."""
+"""A complete door, as described in CONTRIBUTING.md, to a kernel that no other door intercepts."""
 
 import importlib
 from contextlib import contextmanager
@@ -16,20 +16,20 @@ B, H, G, N, M, D, V = 2, 4, 2, 5, 7, 3, 6
 
 
 def weights_of(query, key):
-    """Weights by their definition, in float64, of a kernel whose heads share keys."""
+    """Weights by definition, in float64, of a kernel whose heads share keys."""
     key = np.repeat(key, H // G, axis=1)
     raised = np.exp(np.einsum("bhnd,bhmd->bhnm", query, key, dtype=np.float64) / D**0.5)
     return raised / raised.sum(-1, keepdims=True)
 
 
 def in_numpy(query, key, value):
-    """Attention that torch does not see."""
+    """Attention computed outside of torch."""
     value = np.repeat(value.numpy(), H // G, axis=1)
     return torch.from_numpy((weights_of(query.numpy(), key.numpy()) @ value).astype(np.float32))
 
 
 def in_torch(query, key, value):
-    """Attention that ends in a kernel of torch's."""
+    """Attention that calls a kernel of torch."""
     return nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
 
@@ -38,15 +38,15 @@ fast = SimpleNamespace(attention=in_numpy, scale=D**-0.5)  # the library that ha
 
 # the door: recorder/doors/fast.py
 @contextmanager
-def watch(see, claim):
-    """Tell of each call of `fast.attention`."""
+def watch(report, claim):
+    """Report each call of `fast.attention`."""
     original = fast.attention
 
     def attention(query, key, value):
-        with claim() as is_wanted:  # no other door tells of what runs inside
+        with claim() as is_wanted:  # no other door reports what runs inside
             output = original(query, key, value)
         if is_wanted:
-            see(observed, query, key, value, output)
+            report(observed, query, key, value, output)
         return output
 
     fast.attention = attention
@@ -57,7 +57,7 @@ def watch(see, claim):
 
 
 def observed(query, key, value, output):
-    """What the door hands over."""
+    """The call as the door reports it."""
     return Observed(query, key, value, output, fast.scale, door="fast", axes=AXES)
 
 
@@ -69,13 +69,13 @@ def entered(monkeypatch):
 
     def with_door(recorder, stack):
         begin(recorder, stack)
-        stack.enter_context(watch(recorder.see, recorder.claim))
+        stack.enter_context(watch(recorder.report, recorder.claim))
 
     monkeypatch.setattr(record, "_enter_doors", with_door)
 
 
 class Model(nn.Module):
-    """Calls the kernel with whatever it is given."""
+    """Calls the kernel with its arguments."""
 
     def forward(self, *heads):
         return fast.attention(*heads)
@@ -87,7 +87,7 @@ def test_the_call_is_told_proved_and_right(kernel, monkeypatch):
     query, key, value = torch.randn(B, H, N, D), torch.randn(B, G, M, D), torch.randn(B, G, M, V)
     with heedful.record(model := Model()) as recording:
         output = model(query, key, value)
-    assert fast.attention is kernel  # the door has left
+    assert fast.attention is kernel  # the door has removed its patch
     assert torch.equal(output, kernel(query, key, value))
     assert len(recording) == 1
     expected = weights_of(query.numpy(), key.numpy())

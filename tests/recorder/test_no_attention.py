@@ -1,4 +1,4 @@
-"""What has no map of queries × keys is missed with the reason; what is a map is shown as it is."""
+"""A module without a map of queries × keys is missed with a reason; any map is recorded."""
 
 import pytest
 import torch
@@ -6,11 +6,11 @@ from looked import WIDTH, B, D, Given, H, Heads, M, N, looked_at, near, shows, w
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from heedful.recorder.doors.tape import NO_MAP, UNMET
+from heedful.recorder.doors.tape import NO_MAP, UNUSED
 from heedful.recorder.doors.tape_inputs import ALONE
 
 SILENT = "an OtherAttention, and no attention was seen in it"
-NO_PRODUCT = "a softmax of no product of queries and keys, and over no axis of tokens"
+NO_PRODUCT = "a softmax without a product of queries and keys, over no axis of tokens"
 
 
 def given(*lengths, texts=B):
@@ -18,11 +18,11 @@ def given(*lengths, texts=B):
 
 
 class OtherAttention(Heads):
-    """Its name alone tells that attention is likely."""
+    """Only its name suggests attention."""
 
 
 class Beside(nn.Module):
-    """What has no map, and an ordinary layer after it."""
+    """A function without a map, and an ordinary layer after it."""
 
     def __init__(self, does):
         super().__init__()
@@ -34,7 +34,7 @@ class Beside(nn.Module):
 
 
 def is_missed(does, reason, lengths=(N, M)):
-    """It is told, shown nowhere, and what stands beside it is shown."""
+    """The reason is reported, nothing is recorded for it, and the layer beside it is recorded."""
     model, inputs = Beside(does), given(*lengths)
     recording = looked_at(model, *inputs, missed={"other": reason})
     assert [call.name for call in recording] == ["attend"]
@@ -87,14 +87,14 @@ NONE = {
         lambda scores, x: ((s := scores.log_softmax(-1)) - s.logsumexp(-2, True)).exp() @ x,
         NO_MAP,
     ),
-    "no sum": (lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).amax(-2), UNMET),
+    "no sum": (lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).amax(-2), UNUSED),
     "another sum": (
         lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).sum(-3),
-        UNMET,
+        UNUSED,
     ),
     "values of each query": (
         lambda scores, x: (scores.softmax(-1)[..., None] * torch.rand(B, H, N, M, D)).sum(-2),
-        UNMET,
+        UNUSED,
     ),
 }
 
@@ -123,7 +123,7 @@ def linear_in_einsums(query, key):
 
 
 def linear_over_an_image(query, key):
-    """Axes b, h, d, n, as a U-Net has them."""
+    """Axes b, h, d, n, as in a U-Net."""
     query, shares = query.mT.softmax(-2), key.mT.softmax(-1)
     context = torch.einsum("b h d n, b h e n -> b h d e", shares, key.exp().mT)
     return torch.einsum("b h d e, b h d n -> b h e n", context, query)
@@ -143,7 +143,7 @@ def test_linear_attention_without_any_softmax(does):
 
 
 class Asked(nn.Module):
-    """Rows of a parameter ask as they are: their product with keys is also that of a layer."""
+    """The queries are a parameter: their product with keys might also be a layer's."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ class Asked(nn.Module):
 
 
 def test_several_learned_queries_by_hand_that_no_layer_projects_are_missed():
-    looked_at(Asked(), *given(M), missed={"Asked": "no product of queries and keys"})
+    looked_at(Asked(), *given(M), missed={"Asked": "without a product of queries and keys"})
 
 
 GATE = torch.rand(H, N, 1, generator=torch.Generator().manual_seed(9))
@@ -200,7 +200,7 @@ def test_of_a_gate_beside_dropout_the_gate_is_shown(way):
 
 
 def test_shares_of_queries_that_become_means_of_keys_are_a_map():
-    """As slots have them: a softmax over the queries, and then rows that sum to one."""
+    """As in slot attention: a softmax over the queries, then rows that sum to one."""
 
     def maps(query, key):
         shares = (query @ key.mT).softmax(-2)
@@ -220,7 +220,7 @@ MIXES = {
 @pytest.mark.parametrize("is_learned", [True, False])
 @pytest.mark.parametrize("way", ["an einsum", "a layer", "head by head"])
 def test_heads_that_talk_after_the_softmax(mix, is_learned, way):
-    """As in CaiT and DeepViT: of several softmaxes, though rows may sum to one."""
+    """As in CaiT and DeepViT: a mixture of several softmaxes, whose rows may sum to one."""
 
     class Talks(Heads):
         def __init__(self):
@@ -265,7 +265,7 @@ def test_heads_that_talk_before_the_softmax_are_weights_alone(way, texts):
 
 
 def test_scores_that_are_no_product_are_weights_alone():
-    """As of Bahdanau: tanh of a sum, weighed by a layer."""
+    """As in Bahdanau et al.: the tanh of a sum, weighted by a layer."""
 
     class Added(Heads):
         def __init__(self):
@@ -314,7 +314,7 @@ def test_differential_attention_is_never_a_sink(way, rate):
 
 
 class Pools(nn.Module):
-    """Texts pooled by weights that no query asked for, or one that is a parameter."""
+    """Texts pooled by weights without a query, or with a parameter as the query."""
 
     def __init__(self, does):
         super().__init__()
@@ -347,7 +347,7 @@ def test_pooling_element_by_element_is_missed(texts):
 
 
 class Experts(nn.Module):
-    """A router's shares of what experts say, and attention after it."""
+    """The weights of a router over the outputs of experts, followed by attention."""
 
     def __init__(self, way, experts=4):
         super().__init__()
@@ -356,12 +356,12 @@ class Experts(nn.Module):
         self.attend = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
 
     def routed(self, x):
-        shares, said = self.router(x).softmax(-1), torch.einsum("bnd,efd->bnef", x, self.experts)
+        shares, outs = self.router(x).softmax(-1), torch.einsum("bnd,efd->bnef", x, self.experts)
         if self.way == "of each token":
-            return torch.einsum("bne,bnef->bnf", shares, said)
+            return torch.einsum("bne,bnef->bnf", shares, outs)
         if self.way == "in one axis":
-            return torch.einsum("be,bef->bf", shares.flatten(0, 1), said.flatten(0, 1)).view_as(x)
-        return sum(shares[..., e : e + 1] * said[:, :, e] for e in range(len(self.experts)))
+            return torch.einsum("be,bef->bf", shares.flatten(0, 1), outs.flatten(0, 1)).view_as(x)
+        return sum(shares[..., e : e + 1] * outs[:, :, e] for e in range(len(self.experts)))
 
     def forward(self, x):
         return self.attend(self.routed(x))

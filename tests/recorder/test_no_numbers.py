@@ -155,7 +155,7 @@ def check_rows(model, kind, **options):
         of_numbers = true[:, :length].isfinite().all(-1)  # of padding there are none
         expected = true[:, :length, :length][of_numbers]
         torch.testing.assert_close(made[of_numbers], expected, atol=OF_KERNELS[kind], rtol=0)
-        assert (call.proof, "queries or keys are no numbers" in call.why) == ("unproved", True)
+        assert (call.proof, "queries or keys are NaN or infinite" in call.why) == ("unproved", True)
 
 
 @every_row
@@ -176,7 +176,7 @@ def test_a_bias_of_a_kernel_that_is_none_or_the_least_number(number, kind, row):
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_text_that_is_none_leaves_the_others_theirs(side):
     def given(*sides):
-        return [changed(one, 1) if at == side else one for at, one in enumerate(sides)]
+        return [changed(tensor, 1) if at == side else tensor for at, tensor in enumerate(sides)]
 
     check_rows(by_kernel(given, None, torch.float32), torch.float32, texts=3)
     model = Shown(lambda q, k: (given(q, k)[0] @ given(q, k)[1].mT).softmax(-1))
@@ -202,9 +202,9 @@ def test_padding_that_is_none_leaves_the_other_text_its_own(no_number, mask):
         lambda q, k: (q @ padded(k).mT * D**-0.5 + model.added).softmax(-1),
         lambda q, k: scaled_dot_product_attention(q, padded(k), k, attn_mask=model.hides),
     )
-    told = torch.ones(2, N, dtype=torch.long)
-    told[1, 15:] = 0
-    check_rows(model, torch.float32, texts=2, attention_mask=told)
+    mask = torch.ones(2, N, dtype=torch.long)
+    mask[1, 15:] = 0
+    check_rows(model, torch.float32, texts=2, attention_mask=mask)
 
 
 @pytest.mark.parametrize("is_by_hand", [True, False])
@@ -236,14 +236,14 @@ def test_values_that_are_none_prove_nothing(is_small, monkeypatch):
 def test_a_large_bias_does_not_loosen_the_check(large, of_all, monkeypatch):
     bias = torch.zeros(N, N)
     bias[slice(None) if of_all else slice(1)] += large
-    true = sdpa.observed
+    true = sdpa.from_kernel
 
-    def observed(*told):
-        seen = true(*told)
+    def observed(*arguments):
+        seen = true(*arguments)
         seen.query = seen.query * torch.where(PLACES > 0, 1.05, 1.0)[:, None]
         return seen
 
-    monkeypatch.setattr(sdpa, "observed", observed)
+    monkeypatch.setattr(sdpa, "from_kernel", observed)
     model = Heads(lambda q, k: scaled_dot_product_attention(q, k, k, attn_mask=bias), H, D)
     with torch.no_grad(), heedful.record(model) as recording:
         model(3 * torch.randn(1, N, WIDTH))

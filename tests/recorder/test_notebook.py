@@ -1,4 +1,4 @@
-"""In a notebook: every call and head, escaped, and never more than a page can hold."""
+"""The HTML of recordings in a notebook: all calls and heads, escaped, of bounded size."""
 
 import base64
 import io
@@ -42,12 +42,12 @@ def recorded(layers, heads, N):
 
 
 def pictures(html):
-    found = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
-    return [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in found]
+    images = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    return [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in images]
 
 
 class Balanced(HTMLParser):
-    """Fails where a tag is not closed."""
+    """Fails if a tag is not closed."""
 
     def __init__(self):
         super().__init__()
@@ -123,11 +123,11 @@ def test_tokens_and_names_are_escaped_and_the_first_are_shown():
 def test_a_long_map_costs_a_few_rows_and_says_so():
     recording = recorded(1, 2, 3000)
     html = recording._repr_html_()
-    assert "of a longer map 80 of the queries are shown" in html
+    assert "a longer map has 80 of its queries in the picture" in html
     [image] = pictures(html)
     assert image.height == 80
     grey = (np.asarray(image)[:, :75] == GREY).all(-1)
-    assert grey[0].sum() > 70  # the first query sees itself alone
+    assert grey[0].sum() > 70  # the first query attends only to itself
     assert grey[-1].sum() == 0
 
 

@@ -7,8 +7,16 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.cli.demo import most_telling
-from heedful.head_kinds import FEWEST, LEAST, ONCE_IN, REACH, SCORES, is_above, kind_of
+from heedful.cli.demo import strongest_heads
+from heedful.head_kinds import (
+    MIN_QUERIES,
+    MIN_SCORE,
+    ONCE_IN,
+    REACH,
+    SCORES,
+    exceeds_chance,
+    kind_of,
+)
 from heedful.layers import CrossAttention
 from heedful.models import GPT, Bert, BertConfig, GPTConfig
 from heedful.ops.masks import Causal, KeyRanges, Window
@@ -74,28 +82,28 @@ def recorded(name):
 def by_definition(map_, allowed, ids, crosses):
     """Each score of each row as it is defined, NaN where a query has no choice: (H, N)."""
     heads, rows, M = map_.shape
-    found = {name: np.full((heads, rows), np.nan) for name in SCORES}
+    scores = {name: np.full((heads, rows), np.nan) for name in SCORES}
     for n in range(rows):
         p = n + M - rows
         has_choice = crosses or p > 0
         if has_choice:
-            found["sink"][:, n] = map_[:, n, 0]
+            scores["sink"][:, n] = map_[:, n, 0]
         if allowed[n].sum() > 1:
             safe = np.where(map_[:, n] > 0, map_[:, n], 1)
-            found["broad"][:, n] = -(safe * np.log(safe)).sum(-1) / np.log(allowed[n].sum())
+            scores["broad"][:, n] = -(safe * np.log(safe)).sum(-1) / np.log(allowed[n].sum())
         if crosses:
             continue
         if has_choice:
-            found["self"][:, n] = map_[:, n, p]
-            found["previous"][:, n] = map_[:, n, p - 1]
+            scores["self"][:, n] = map_[:, n, p]
+            scores["previous"][:, n] = map_[:, n, p - 1]
         near = np.abs(np.arange(M) - p) <= REACH
         if (allowed[n] & ~near).any():
-            found["local"][:, n] = map_[:, n, near].sum(-1)
+            scores["local"][:, n] = map_[:, n, near].sum(-1)
         for name, shift in (("duplicate", 0), ("induction", 1)):
             same = [] if ids is None else [m for m in range(shift, p) if ids[m - shift] == ids[p]]
             if same:
-                found[name][:, n] = map_[:, n, same].sum(-1)
-    return found
+                scores[name][:, n] = map_[:, n, same].sum(-1)
+    return scores
 
 
 def mean(rows):
@@ -121,35 +129,35 @@ def test_all_ways_of_asking_give_the_definition(name):
             mine = heads[at * H : at * H + H]
             assert [(head.call, head.head) for head in mine] == [(at, h) for h in range(H)]
             for score in SCORES:
-                said = [head.scores[score] for head in mine]
-                assert said == [w and pytest.approx(w, abs=1e-5) for w in mean(rows[score])]
+                values = [head.scores[score] for head in mine]
+                assert values == [w and pytest.approx(w, abs=1e-5) for w in mean(rows[score])]
                 counted = (~np.isnan(rows[score])).sum(-1).tolist()
                 assert [head.queries[score] for head in mine] == counted
                 expected = [None] * H if score == "broad" else mean(evenly[score])
                 chance = [head.chance[score] for head in mine]
                 assert chance == [w and pytest.approx(w, abs=1e-5) for w in expected]
-            for score, asked in (
+            for score, requested in (
                 ("sink", call.sink()),
                 ("self", call.diagonal(0)),
                 ("previous", call.diagonal(1)),
             ):
-                said = torch.tensor([np.nan if w is None else w for w in mean(rows[score])])
-                for found in (asked, call.summary()[score], summary[score][at]):
-                    torch.testing.assert_close(found, said, atol=1e-5, rtol=0, equal_nan=True)
+                means = torch.tensor([np.nan if w is None else w for w in mean(rows[score])])
+                for result in (requested, call.summary()[score], summary[score][at]):
+                    torch.testing.assert_close(result, means, atol=1e-5, rtol=0, equal_nan=True)
                 for h in range(H):
                     alone = (
                         call.sink(h)
                         if score == "sink"
                         else call.diagonal(int(score == "previous"), h)
                     )
-                    torch.testing.assert_close(alone, said[h], atol=1e-5, rtol=0, equal_nan=True)
+                    torch.testing.assert_close(alone, means[h], atol=1e-5, rtol=0, equal_nan=True)
 
 
 def test_the_demo_says_the_score_of_its_head():
     map_ = torch.rand(1, H, N, N).tril()
     map_ /= map_.sum(-1, keepdim=True)
     recording = from_attentions([map_])
-    (layer, head, _, share), (_, _, _, further) = most_telling(recording)
+    (layer, head, _, share), (_, _, _, further) = strongest_heads(recording)
     heads = recording.heads()
     assert (layer, share) == (0, pytest.approx(max(head.previous for head in heads), abs=1e-6))
     assert heads[head].previous == pytest.approx(share, abs=1e-6)
@@ -182,7 +190,7 @@ def test_shuffled_heads_have_no_kind(length):
     maps = torch.zeros(many, length, length)
     maps[:, :, 0] = 1
     heads = from_attentions([shuffled(maps, generator)[None]]).heads()
-    scored = [head for head in heads if max(filter(None, head.scores.values()), default=0) >= LEAST]
+    scored = [h for h in heads if max(filter(None, h.scores.values()), default=0) >= MIN_SCORE]
     assert length > 15 or scored  # by the scores alone they would have kinds
     assert {head.kind for head in heads} == {"-"}
 
@@ -197,9 +205,9 @@ def test_seven_tokens_are_enough_for_a_head_that_always_looks_back():
 
 
 def test_the_rule_at_its_edges():
-    assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": FEWEST}) == "sink"
-    assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": FEWEST - 1}) == "-"
-    assert kind_of({"sink": LEAST - 0.01}, {"sink": 0.001}, {"sink": 500}) == "-"
+    assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": MIN_QUERIES}) == "sink"
+    assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": MIN_QUERIES - 1}) == "-"
+    assert kind_of({"sink": MIN_SCORE - 0.01}, {"sink": 0.001}, {"sink": 500}) == "-"
     assert (
         kind_of({"sink": None, "broad": 0.85}, {"sink": None, "broad": None}, {"broad": 9})
         == "broad"
@@ -207,11 +215,11 @@ def test_the_rule_at_its_edges():
     assert kind_of({"broad": 0.79}, {"broad": None}, {"broad": 90}) == "-"
     both = {"local": 1.0, "self": 0.6}, {"local": 0.2, "self": 0.1}, {"local": 40, "self": 40}
     assert kind_of(*both) == "self"
-    assert is_above(0.5, 0.0, 1)
-    assert not is_above(1.0, 1.0, 10**6)
+    assert exceeds_chance(0.5, 0.0, 1)
+    assert not exceeds_chance(1.0, 1.0, 10**6)
     # Q · log(1 / chance) of a mean of 1 is to be log(ONCE_IN)
-    assert is_above(1.0, ONCE_IN ** (-1 / 7) - 1e-6, 7)
-    assert not is_above(1.0, ONCE_IN ** (-1 / 7) + 1e-6, 7)
+    assert exceeds_chance(1.0, ONCE_IN ** (-1 / 7) - 1e-6, 7)
+    assert not exceeds_chance(1.0, ONCE_IN ** (-1 / 7) + 1e-6, 7)
 
 
 def test_refuted_heads_show_no_number():
@@ -227,8 +235,8 @@ def test_refuted_heads_show_no_number():
     assert last.proof == "proved"
 
 
-@pytest.mark.parametrize("told", ["tokenizer", "names"])
-def test_unknown_words_are_not_the_same_word_twice(told, tmp_path):
+@pytest.mark.parametrize("way", ["tokenizer", "names"])
+def test_unknown_words_are_not_the_same_word_twice(way, tmp_path):
     ids = torch.tensor([[5, 1, 6, 1, 7, 1, 5, 6, 1, 2]])
     words = ["[PAD]", "[UNK]", "a", "b", "c", "d", "e", "f", "g"]
     model = causal()[0].eval()
@@ -239,12 +247,12 @@ def test_unknown_words_are_not_the_same_word_twice(told, tmp_path):
         def pieces(self, ids):
             return [words[i] for i in ids]
 
-    with heedful.record(model, tokenizer=Words() if told == "tokenizer" else None) as recording:
+    with heedful.record(model, tokenizer=Words() if way == "tokenizer" else None) as recording:
         model(ids)
-    if told == "names":
+    if way == "names":
         recording.tokens = [[words[i] for i in ids[0].tolist()]]
-    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
-        map_, head = one[0].weights(head=0), one.heads()[0]
+    for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        map_, head = each[0].weights(head=0), each.heads()[0]
         expected = float((map_[6, 0] + map_[7, 2]) / 2)
         assert (head.duplicate, head.queries["duplicate"]) == (pytest.approx(expected, abs=1e-5), 2)
 

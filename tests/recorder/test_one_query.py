@@ -42,7 +42,7 @@ def test_its_weights_are_shown(does, texts):
         assert len(recording.sequences) == texts
         for [call], weights in zip(recording.sequences, expected, strict=True):
             assert (call.door, call.proof, call.layout) == (tape_inputs.ALONE, "proved", "guessed")
-            assert call.why == "no queries and keys were seen that made its scores"
+            assert call.why == "its scores are not a product of queries and keys"
             near(call.weights(), weights)
         recording.verify(model, given)  # by which nothing more is known
 

@@ -1,4 +1,4 @@
-"""Which rows and columns of a call are of a text, where neither door nor name tells it plainly."""
+"""Real rows and columns of a call whose padding neither the door nor a name makes plain."""
 
 import math
 
@@ -17,12 +17,12 @@ B, H, D = 2, 3, 4
 
 
 def heads(x, turn):
-    """(B, H, N, D) of vectors; unlike for queries and keys."""
+    """Project vectors to (B, H, N, D), differently for queries and keys."""
     return (x @ turn).unflatten(-1, (H, D)).transpose(-3, -2)
 
 
 class Attend(nn.Module):
-    """Queries and keys of two sequences, and what may attend as it is told."""
+    """Queries and keys of two sequences, and their mask in several forms."""
 
     def __init__(self, by_hand=False):
         super().__init__()
@@ -45,33 +45,33 @@ class Attend(nn.Module):
 
 
 def padded(length, real, side):
-    """(2, length), True for real ones; the first text has no padding."""
+    """A padding mask (2, length), True for real tokens; the first text has no padding."""
     keep = torch.arange(length) < torch.tensor([[length], [real]])
     return keep if side == "right" else keep.flip(1)
 
 
 class Layer(nn.Module):
-    """One that attends under a name of its own, and is told of padding under another."""
+    """A module that attends under one name, with a padding mask under another."""
 
     def __init__(self, name, by_hand=False):
         super().__init__()
         self.name = name
         self.add_module(name, Attend(by_hand))
 
-    def forward(self, x, y, allowed, **told):
+    def forward(self, x, y, allowed, **masks):
         return self.get_submodule(self.name)(x, y, allowed)
 
 
-def recorded(model, *given, **told):
-    before = model(*given, **told)
+def recorded(model, *given, **masks):
+    before = model(*given, **masks)
     with heedful.record(model) as recording:
-        assert torch.equal(model(*given, **told), before)
+        assert torch.equal(model(*given, **masks), before)
     assert recording.missed == {}
     return recording
 
 
 def shows(recording, maps, queries, keys):
-    """Each sequence is its map of some queries and keys."""
+    """Each sequence has the map of these real queries and keys."""
     assert len(recording.sequences) == len(maps)
     for [call], map_, rows, columns in zip(recording.sequences, maps, queries, keys, strict=True):
         expected = map_[:, rows][..., columns]
@@ -82,35 +82,35 @@ TOLD = ("attention_mask", "encoder_attention_mask", "mask", "src_mask")
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-@pytest.mark.parametrize("told", TOLD)
+@pytest.mark.parametrize("argument", TOLD)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("N", "M"), [(16, 7), (5, 11)])
-def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, told, by_hand):
+def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, argument, by_hand):
     keep, model = padded(M, 4, side), Layer("attn2", by_hand)
     x, y, allowed = torch.randn(B, N, H * D), torch.randn(B, M, H * D), keep[:, None, None]
-    found = recorded(model, x, y, allowed, **{told: keep})
+    recording = recorded(model, x, y, allowed, **{argument: keep})
     every = torch.ones(B, N, dtype=torch.bool)
-    shows(found, model.attn2.expected(x, y, allowed), every, keep)
-    assert found[0].kind == "cross"
+    shows(recording, model.attn2.expected(x, y, allowed), every, keep)
+    assert recording[0].kind == "cross"
 
 
 @pytest.mark.parametrize("name", ["src_attn", "enc_dec_attention", "cross", "encdec"])
 def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
     keep, model = padded(7, 4, "right"), Layer(name)
     x, y = torch.randn(2, B, 7, H * D)
-    found = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
+    recording = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
     every = torch.ones_like(keep)
-    shows(found, model.get_submodule(name).expected(x, y, keep[:, None, None]), every, keep)
-    assert found[0].kind == "cross"
+    shows(recording, model.get_submodule(name).expected(x, y, keep[:, None, None]), every, keep)
+    assert recording[0].kind == "cross"
 
 
 def test_equal_lengths_without_such_a_name_are_taken_for_self_attention():
-    """A limit that docs/how-to/record.md tells of: what is shown is right, some rows are not."""
+    """A documented limit (docs/how-to/record.md): the recorded map is right but lacks some rows."""
     keep, model = padded(7, 4, "right"), Layer("attn2")
     x, y = torch.randn(2, B, 7, H * D)
-    found = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
-    shows(found, model.attn2.expected(x, y, keep[:, None, None]), keep, keep)
-    assert found[0].kind == "self"
+    recording = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
+    shows(recording, model.attn2.expected(x, y, keep[:, None, None]), keep, keep)
+    assert recording[0].kind == "self"
 
 
 NAMED = {
@@ -132,8 +132,8 @@ NAMED = {
 def test_padding_by_the_names_that_it_has(side, way, by_hand):
     keep, model, x = padded(7, 4, side), Layer("attend", by_hand), torch.randn(B, 7, H * D)
     allowed = keep[:, None, None]
-    found = recorded(model, x, x, allowed, **{way.split()[0]: NAMED[way](keep)})
-    shows(found, model.attend.expected(x, x, allowed), keep, keep)
+    recording = recorded(model, x, x, allowed, **{way.split()[0]: NAMED[way](keep)})
+    shows(recording, model.attend.expected(x, x, allowed), keep, keep)
 
 
 BEGINS, ENDS = torch.arange(7) < torch.tensor([[7], [4]]), torch.arange(7) >= 4
@@ -153,9 +153,9 @@ OTHERS = {
 def test_a_mask_that_is_no_padding_cuts_nothing(way, by_hand):
     allowed, every = torch.ones(7, 7).tril().bool(), torch.ones(B, 7, dtype=torch.bool)
     model, x = Layer("attend", by_hand), torch.randn(B, 7, H * D)
-    found = recorded(model, x, x, allowed, **OTHERS[way])
-    shows(found, model.attend.expected(x, x, allowed), every, every)
-    assert found[0].kind == "causal"
+    recording = recorded(model, x, x, allowed, **OTHERS[way])
+    shows(recording, model.attend.expected(x, x, allowed), every, every)
+    assert recording[0].kind == "causal"
 
 
 POOLS = {
@@ -169,11 +169,11 @@ def test_a_pool_of_packed_parts_is_not_causal(way):
     runs = POOLS[way]
     allowed = torch.tensor([[m in run for m in range(16)] for run in runs])
     x, y, model = torch.randn(1, len(runs), H * D), torch.randn(1, 16, H * D), Layer("pool")
-    found = recorded(model, x, y, allowed)
-    assert (found[0].kind, offset_of(found[0].causes.mask, 0, 0)) == ("cross", None)
-    end = found[0].shape[-1]  # keys after the last that anybody sees are empty places
+    recording = recorded(model, x, y, allowed)
+    assert (recording[0].kind, offset_of(recording[0].causes.mask, 0, 0)) == ("cross", None)
+    end = recording[0].shape[-1]  # keys after the last that anybody sees are empty places
     expected = model.pool.expected(x, y, allowed)[0, ..., :end]
-    torch.testing.assert_close(found[0].weights(), expected, atol=2e-6, rtol=0)
+    torch.testing.assert_close(recording[0].weights(), expected, atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])
@@ -183,27 +183,27 @@ def test_a_window_that_looks_ahead_is_not_causal(ahead, behind):
     apart = places[:, None] - places
     allowed = (apart <= behind) & (apart >= -ahead)
     x, model = torch.randn(1, 9, H * D), Layer("attend")
-    found = recorded(model, x, x, allowed)
-    assert found[0].kind == ("self" if ahead else "causal")
+    recording = recorded(model, x, x, allowed)
+    assert recording[0].kind == ("self" if ahead else "causal")
     expected = model.attend.expected(x, x, allowed)[0]
-    torch.testing.assert_close(found[0].weights(), expected, atol=2e-6, rtol=0)
+    torch.testing.assert_close(recording[0].weights(), expected, atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize("start", [0, 3, 9])
 def test_a_few_queries_after_many_keys_are_still_causal(start):
-    """Left padding that the pass was not told of hides even a query's own place."""
+    """Left padding that no input describes hides even a query's own position."""
     allowed = torch.ones(5, 12).tril(7).bool() & (torch.arange(12) >= start)
     x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 12, H * D), Layer("attend")
     seen = allowed.any(-1)
-    found = recorded(model, x, y, allowed)
-    assert found[0].kind == "causal"
-    assert offset_of(found[0].causes.mask, 0, 0) is not None
+    recording = recorded(model, x, y, allowed)
+    assert recording[0].kind == "causal"
+    assert offset_of(recording[0].causes.mask, 0, 0) is not None
     expected = model.attend.expected(x, y, allowed)[0][:, seen]
-    torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
+    torch.testing.assert_close(recording[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
 
 
 class Remembers(nn.Module):
-    """Hidden states go into a buffer that is an input, and are projected there."""
+    """Hidden states are written into a buffer that is an input, and projected there."""
 
     def __init__(self):
         super().__init__()
@@ -246,7 +246,7 @@ def test_a_mask_that_is_changed_later_is_what_it_was(kind):
 
 
 class OfItsOwn(Mask):
-    """A mask of a class that heedful does not know, other for each sequence."""
+    """A mask of a foreign class, different for each sequence."""
 
     def allowed(self, query, key, shape):
         return PATTERNS[:, :, query, key]

@@ -27,7 +27,7 @@ class Roomy(nn.Module):
         self.way = way
 
     def heads(self, x):
-        return [one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made]
+        return [layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.made]
 
     def allows(self, attention_mask, start, end):
         sees = SEES[self.way](PLACES[start:end, None], PLACES) if self.way in SEES else True
@@ -43,8 +43,8 @@ class Roomy(nn.Module):
 
 
 PADS = [
-    *(("left", one) for one in ([0], [0, 0, 0], [0, 2, 3], [2])),
-    *(("right", one) for one in ([0, 1, 2], [1])),
+    *(("left", pads) for pads in ([0], [0, 0, 0], [0, 2, 3], [2])),
+    *(("right", pads) for pads in ([0, 1, 2], [1])),
 ]
 
 
@@ -78,8 +78,8 @@ def test_a_mask_as_long_as_a_cache_with_empty_places(way, side, pads, start, end
         model(x, attention_mask=real | (behind & (PLACES - end >= 0)), start=start)
     assert recording.missed == {}
     truth = truth_of(model, x, real, start)
-    for (call,), told, map_ in zip(recording.sequences, real, truth, strict=True):
-        expected = map_[:, told[start:end]][..., told[:end]]
+    for (call,), keep, map_ in zip(recording.sequences, real, truth, strict=True):
+        expected = map_[:, keep[start:end]][..., keep[:end]]
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)
 
 
@@ -91,12 +91,12 @@ def test_where_no_mask_tells_where_queries_stand_none_is_left_out(side, pads, st
     real = of_cache(pads, side, start, end)
     with heedful.record(model) as recording:
         model(x, attention_mask=real, start=start)
-    for (call,), told, map_ in zip(
+    for (call,), keep, map_ in zip(
         recording.sequences, real, truth_of(model, x, real, start), strict=True
     ):
-        expected = map_[..., told[:end]]
+        expected = map_[..., keep[:end]]
         if call.shape[1] < end - start:  # the last told token can only be the last query's
-            expected = expected[:, told[start:end]]
+            expected = expected[:, keep[start:end]]
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)
 
 
@@ -106,10 +106,10 @@ def test_a_step_of_texts_that_are_not_equally_long():
     real = torch.tensor([4, 6, 3])[:, None] > PLACES
     with heedful.record(model) as recording:
         model(x, attention_mask=real, start=7)
-    for (call,), told, map_ in zip(
+    for (call,), keep, map_ in zip(
         recording.sequences, real, truth_of(model, x, real, 7), strict=True
     ):
-        torch.testing.assert_close(call.weights(), map_[..., told[:8]], atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(call.weights(), map_[..., keep[:8]], atol=2e-6, rtol=1e-5)
 
 
 class Goes(Roomy):
@@ -168,7 +168,7 @@ SECOND = {
 
 
 @pytest.mark.parametrize(
-    ("rows", "sees", "texts"), [(rows, *one) for rows, several in SECOND.items() for one in several]
+    ("rows", "sees", "texts"), [(rows, *row) for rows, several in SECOND.items() for row in several]
 )
 def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts):
     model, real = Goes(), GOES_ON[texts]
@@ -176,10 +176,10 @@ def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts
     with heedful.record(model) as recording:
         model(x[:, 4:], x[:, :4], attention_mask=real)
     assert recording.missed == {}
-    for (call,), query, key, told in zip(recording.sequences, *model.heads(x), real, strict=True):
+    for (call,), query, key, keep in zip(recording.sequences, *model.heads(x), real, strict=True):
         scores = (query[:, 4:].double() @ key.double().mT) / 2
         if sees:
-            scores = scores.masked_fill(~sees(told[None]), -torch.inf)
-            scores = scores[:, told[4:] if rows == "own" else slice(None)][..., told]
+            scores = scores.masked_fill(~sees(keep[None]), -torch.inf)
+            scores = scores[:, keep[4:] if rows == "own" else slice(None)][..., keep]
         truth = scores.softmax(-1).float()
         torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)

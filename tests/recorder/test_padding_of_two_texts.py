@@ -29,15 +29,15 @@ class Of(nn.Module):
         self.encode = Bert()
 
     def both(self, first, second):
-        return [self.encode(*one) for one in (second, first)]
+        return [self.encode(*text) for text in (second, first)]
 
 
 class Dicts(Of):
     def forward(self, query, document):
-        return self.both(*([one["ids"], one["attention_mask"]] for one in (query, document)))
+        return self.both(*([text["ids"], text["attention_mask"]] for text in (query, document)))
 
     def given(self, first, second):
-        return [dict(zip(("ids", "attention_mask"), one, strict=True)) for one in (first, second)]
+        return [dict(zip(("ids", "attention_mask"), text, strict=True)) for text in (first, second)]
 
 
 class Listed(Dicts):

@@ -1,4 +1,4 @@
-"""What a pass was told of its texts: padding, tokens, and how many texts a batch of heads is."""
+"""The texts of a pass by its inputs: padding, tokens, and the number of texts in a batch."""
 
 import math
 
@@ -20,13 +20,13 @@ KEEP = {
 
 
 def split(x):
-    """Queries, keys and values of H heads, (B, H, N, D), that are not alike."""
+    """Different queries, keys and values of H heads, (B, H, N, D)."""
     heads = x.unflatten(-1, (H, D)).transpose(-3, -2)
     return heads.sin(), heads.cos(), heads
 
 
 def expected(x, allowed):
-    """The maps (…, N, N) of that attention, by their definition."""
+    """The maps (…, N, N) of that attention by definition."""
     query, key, _ = split(x)
     scores = torch.einsum("...nd,...md->...nm", query, key) / D**0.5
     raised = scores.double().exp() * allowed
@@ -34,9 +34,9 @@ def expected(x, allowed):
 
 
 class Words(nn.Module):
-    """Ids and a mask, of which the heads stand each in an axis, or all texts' in one.
+    """Ids and a padding mask; the heads have an axis, or share one with the texts.
 
-    It is no model that the recorder knows, so that its ids are never taken for those of the keys.
+    The recorder does not know this class, so it never takes its ids for those of the keys.
     """
 
     def __init__(self, flat=False, heeds=True):
@@ -59,7 +59,7 @@ class Words(nn.Module):
 
 
 def same(recording, maps, keep, layout="usual"):
-    """Each sequence is its map without padding."""
+    """Each sequence has its map without padding."""
     assert len(recording.sequences) == len(maps)
     for [call], map_, real in zip(recording.sequences, maps, keep, strict=True):
         assert call.check.passed
@@ -114,7 +114,7 @@ def test_padding_by_position_and_by_name_and_heads_of_all_texts_in_one_axis(name
 
 
 class Vectors(Words):
-    """The same of vectors: positions first where `first`, and one text where there is one axis."""
+    """The same for vectors: positions first if `first`; one text if there is one axis."""
 
     def __init__(self, first=False):
         super().__init__()
@@ -169,7 +169,7 @@ def test_multi_head_attention_to_itself_with_keys_of_its_own(options, batch_firs
 
 
 class Translates(nn.Module):
-    """An encoder and a decoder that attend each to its own text."""
+    """An encoder and a decoder, each of which attends to its own text."""
 
     def __init__(self, names):
         super().__init__()
@@ -193,7 +193,7 @@ def test_names_and_sizes_alone_prove_no_ids(names):
 
 
 class TwoWays(nn.Module):
-    """Two layers by hand with as many scores, of which the first alone heeds the padding."""
+    """Two layers by hand with equally many scores; only the first masks the padding."""
 
     def __init__(self, heeding):
         super().__init__()
@@ -201,13 +201,13 @@ class TwoWays(nn.Module):
 
     def forward(self, ids, attention_mask):
         query, key, value = split(self.embed(ids))
-        found = []
+        outputs = []
         for heeds in self.heeding:
             scores = query @ key.mT / D**0.5
             if heeds:
                 scores = scores.masked_fill(~attention_mask[:, None, None], -math.inf)
-            found.append(scores.softmax(-1) @ value)
-        return found
+            outputs.append(scores.softmax(-1) @ value)
+        return outputs
 
 
 @pytest.mark.parametrize("heeding", [(True, False), (False, True), (False, True, False)])
@@ -226,7 +226,7 @@ def test_what_one_layer_hides_another_may_show(side, heeding):
 
 
 class PositionsFirst(nn.Module):
-    """Ids (T, B), and heads of all texts in one axis, as fairseq has them; or batch first."""
+    """Ids (T, B) with the heads of all texts on one axis, as in fairseq; or batch first."""
 
     def __init__(self, first=True, by_hand=False):
         super().__init__()
@@ -253,7 +253,7 @@ def test_texts_whose_positions_come_first(texts, by_hand):
 
 
 class TorchsOwn(nn.Module):
-    """A layer of torch as it is by default, positions first; or four of one text, in codes."""
+    """A layer of torch with its default, positions first; or four layers for one text."""
 
     def __init__(self, codes=False):
         super().__init__()
@@ -290,7 +290,7 @@ def test_as_many_texts_as_tokens_are_batch_first(by_hand):
 
 
 class LastAlone(nn.Module):
-    """The last tokens, with the keys of those before; heads of all texts in one axis."""
+    """The last tokens, with cached keys of earlier tokens; heads of all texts on one axis."""
 
     def __init__(self):
         super().__init__()
@@ -314,7 +314,7 @@ def test_as_many_texts_as_keys_of_a_cache_are_batch_first(last):
 
 
 class TwoViews(Words):
-    """Each text twice, one after the other, as an image has its windows."""
+    """Each text twice, one after the other, like the windows of an image."""
 
     def __init__(self):
         super().__init__()
@@ -350,7 +350,7 @@ def test_without_ids_a_text_goes_wherever_it_fits():
 
 
 class Placed(nn.Module):
-    """Vectors, and positions for all texts, or of time, height and width, as of Qwen2-VL."""
+    """Vectors, and positions for all texts, or of time, height and width, as in Qwen2-VL."""
 
     def __init__(self):
         super().__init__()

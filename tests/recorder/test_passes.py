@@ -1,4 +1,4 @@
-"""Where one pass ends and the next begins, and what of a pass is let go after it."""
+"""Where a pass ends and the next begins, and which tensors are released after it."""
 
 import gc
 import warnings
@@ -27,12 +27,12 @@ def by_definition(x, added=0.0):
     return (scores + added).softmax(-1).float()
 
 
-def told(recording):
+def runs(recording):
     return [(call.name, call.pass_index) for call in recording]
 
 
 class Again(nn.Module):
-    """Calls itself so many times before it attends, and attends again after."""
+    """Calls itself several times before it attends, and attends again afterwards."""
 
     def forward(self, x, times):
         if times:
@@ -49,7 +49,7 @@ def test_a_module_that_calls_itself_is_recorded_each_time(times):
     with heedful.record(model) as recording:
         for _ in range(2):
             model(torch.randn(B, H, N, D), times)
-    assert told(recording) == [("part", forward) for forward in (0, 1) for _ in range(times + 1)]
+    assert runs(recording) == [("part", forward) for forward in (0, 1) for _ in range(times + 1)]
     for call, x in zip(recording, inner.seen, strict=True):
         torch.testing.assert_close(call.weights(), by_definition(x)[0], atol=2e-6, rtol=0)
 
@@ -75,7 +75,7 @@ def test_after_an_error_what_runs_outside_the_model_is_not_recorded():
             model(x)
         attend(x)
         heedful.attention(x, x, x)
-    assert told(recording) == [("0", 0)]
+    assert runs(recording) == [("0", 0)]
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,10 @@ PROMPT, STEPS = [1, 2, 3, 4], 6
 
 
 def generated(model, cache, **options):
-    """A recorded generation, and the whole text but for its last token."""
+    """A recorded generation, and the generated text without its last token."""
     with heedful.record(model, **options) as recording:
-        asked = {"tokens": STEPS, "sampling": Sampling(temperature=0), "cache": cache}
-        made = [int(token) for token in generate(model, PROMPT, **asked)]
+        generation = {"tokens": STEPS, "sampling": Sampling(temperature=0), "cache": cache}
+        made = [int(token) for token in generate(model, PROMPT, **generation)]
     return recording, PROMPT + made[:-1]
 
 
@@ -100,7 +100,7 @@ def test_our_own_generation_is_one_pass_a_step(gpt, cache, every):
     recording, text = generated(gpt, cache, every=every)
     passes = range(0, STEPS, every)
     names = ["blocks.0.attend", "blocks.1.attend"]
-    assert told(recording) == [(name, forward) for forward in passes for name in names]
+    assert runs(recording) == [(name, forward) for forward in passes for name in names]
     whole = [steps.weights[0] for steps in gpt.steps(torch.tensor([text]))]
     for call in recording:
         end = len(PROMPT) + call.pass_index
@@ -114,7 +114,7 @@ def test_our_own_generation_is_one_pass_a_step(gpt, cache, every):
 
 
 class Stages(nn.Module):
-    """Parts that are called one after the other by who generates; `forward` is never called."""
+    """Parts that the generating code calls in turn; `forward` is never called."""
 
     def __init__(self):
         super().__init__()
@@ -133,12 +133,12 @@ def test_parts_that_are_called_in_turn_are_one_pass(every):
         for length in range(3, 7):
             model.step(torch.arange(length).expand(B, length))
     passes = range(0, 4, every)
-    assert told(recording) == [(name, step) for step in passes for name in ("first", "second")]
+    assert runs(recording) == [(name, step) for step in passes for name in ("first", "second")]
     assert [call.shape[-1] for call in recording[::2]] == [3 + step for step in passes]
 
 
 class Masked(nn.Module):
-    """Two calls with a mask that all heads share, which is expanded over them or not."""
+    """Two calls with a mask that all heads share, expanded over the heads or not."""
 
     def forward(self, x, mask):
         return attend(attend(x, mask), mask)
@@ -152,10 +152,10 @@ def table():
 
 
 def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
-    """Of a stride of 0 one is looked at, and kept."""
-    sizes, faint = [], mask_structure._is_faint
+    """Of an axis with stride 0, one slice is examined and stored."""
+    sizes, faint = [], mask_structure._masks_by_constant
     monkeypatch.setattr(
-        mask_structure, "_is_faint", lambda mask: sizes.append(mask.numel()) or faint(mask)
+        mask_structure, "_masks_by_constant", lambda mask: sizes.append(mask.numel()) or faint(mask)
     )
     x, mask = torch.randn(B, H, N, D), table()
     with heedful.record(model := Masked()) as recording:
@@ -179,12 +179,12 @@ def test_a_mask_is_let_go_when_the_next_pass_comes(kind):
             model(torch.randn(B, H, N, D), mask)
             del mask
             gc.collect()
-            assert [one() is None for one in seen[:-1]] == [True] * (len(seen) - 1)
+            assert [reference() is None for reference in seen[:-1]] == [True] * (len(seen) - 1)
     assert len(recording) == 6
 
 
 class TooMuch(nn.Module):
-    """Weights that sum to 3, of which there is no map, and a call that is understood."""
+    """Weights that sum to 3, which are no map, and a call that can be recorded."""
 
     def forward(self, x):
         return attend(3 * (x @ x.mT).softmax(-1) @ x)
@@ -201,7 +201,7 @@ def test_where_warnings_are_errors_a_missed_call_ends_nothing():
     assert all(torch.equal(output, before) for output in during)
     assert list(missed) == ["TooMuch"]
     assert "do not sum to one" in missed["TooMuch"]
-    assert told(recording) == [("TooMuch", 0), ("TooMuch", 1)]
+    assert runs(recording) == [("TooMuch", 0), ("TooMuch", 1)]
 
 
 class Ours(nn.Module):
@@ -210,15 +210,15 @@ class Ours(nn.Module):
 
 
 def test_of_two_recordings_the_first_may_end_first():
-    one, other = Ours(), Ours()
+    model, second_model = Ours(), Ours()
     x = torch.randn(1, 5, 4)
-    first, second = heedful.record(one), heedful.record(other)
+    first, second = heedful.record(model), heedful.record(second_model)
     early, late = first.__enter__(), second.__enter__()
-    one(x), other(x)
+    model(x), second_model(x)
     first.__exit__(None, None, None)
-    one(x), other(x)
+    model(x), second_model(x)
     second.__exit__(None, None, None)
-    one(x), other(x)
+    model(x), second_model(x)
     assert (len(early), len(late)) == (1, 2)
     assert early.missed == late.missed == {}
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
@@ -226,7 +226,7 @@ def test_of_two_recordings_the_first_may_end_first():
 
 
 class Part(nn.Module):
-    """A block of layers that others call one by one, or in a row of their own."""
+    """A block of layers that other modules call one by one, or in a loop of their own."""
 
     def __init__(self):
         super().__init__()
@@ -240,7 +240,7 @@ class ByHand(nn.Module):
         self.asks, self.keeps, self.says = (nn.Linear(WIDE, WIDE) for _ in range(3))
 
     def forward(self, x):
-        query, key, value = (one(x) for one in (self.asks, self.keeps, self.says))
+        query, key, value = (layer(x) for layer in (self.asks, self.keeps, self.says))
         return (query @ key.mT).softmax(-1) @ value
 
 
@@ -262,4 +262,4 @@ def test_layers_of_blocks_that_are_called_again_begin_a_pass_each(every):
                 layer.attend(layer.norm(x))
     wanted = [index for index in range(3) if index % every == 0]
     names = [f"layers.{number}.attend" for number in range(2)]
-    assert told(recording) == [(name, index) for index in wanted for name in names]
+    assert runs(recording) == [(name, index) for index in wanted for name in names]

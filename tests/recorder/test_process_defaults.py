@@ -52,10 +52,10 @@ def test_another_default_changes_nothing(name, kind):
     model, x = MODELS[name]().eval(), torch.randn(2, LONG, WIDTH)
     expected, words = everything(model, x)
     with default_elsewhere() if kind is None else default_type(kind):
-        found, also = everything(model, x)
+        values, also = everything(model, x)
     assert also == words
-    for statistic, one in expected.items():
-        torch.testing.assert_close(found[statistic], one, atol=0, rtol=0, equal_nan=True)
+    for statistic, value in expected.items():
+        torch.testing.assert_close(values[statistic], value, atol=0, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

@@ -1,4 +1,4 @@
-"""Recording: nothing of a model changes; what is kept is what happened."""
+"""Recording does not change a model, and stores its attention exactly."""
 
 import subprocess
 import sys
@@ -74,8 +74,8 @@ def test_outputs_and_gradients_are_what_they_were(model):
             loss = model(IDS).logits.square().mean()
             loss.backward()
         outputs.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for one, other in zip(*outputs, strict=True):
-        assert torch.equal(one, other)
+    for first, other in zip(*outputs, strict=True):
+        assert torch.equal(first, other)
     assert len(recording) == 3
     assert not any(call.causes.query.requires_grad for call in recording)
 
@@ -101,8 +101,8 @@ def test_layers_heads_and_every_nth_pass(model):
             model(IDS)
     assert [call.pass_index for call in recording] == [0, 2, 4]
     assert {call.layer for call in recording} == {1}
-    whole = list(model.steps(IDS))[1].weights[0]
-    torch.testing.assert_close(recording[0].weights(), whole[[3, 1]], atol=1e-6, rtol=1e-5)
+    weights = list(model.steps(IDS))[1].weights[0]
+    torch.testing.assert_close(recording[0].weights(), weights[[3, 1]], atol=1e-6, rtol=1e-5)
     with pytest.raises(ArgumentError, match="heads from 0 to 3"), heedful.record(model, heads=[7]):
         model(IDS)
 
@@ -184,9 +184,9 @@ def test_a_false_record_is_refused(model, monkeypatch):
     with heedful.record(model) as recording:
         model(IDS)
     assert not recording[0].check.passed
-    with pytest.raises(RunError, match=r"blocks\.0\.attend was not recorded truthfully"):
+    with pytest.raises(RunError, match=r"blocks\.0\.attend was not recorded correctly"):
         recording[0].weights()
-    with pytest.raises(RunError, match="truthfully"):
+    with pytest.raises(RunError, match="correctly"):
         recording[0].summary()
 
 
@@ -212,8 +212,8 @@ def test_masks_are_recognised_as_what_they_are(seed):
     for mask in [*guesses, Dense(torch.from_numpy(draw.random((N, M)) < 0.5))]:
         table = mask.crop((1, N, M))
         again = recognise(Dense(table), (1, N, M))
-        found = torch.ones(N, M, dtype=torch.bool) if again is None else again.crop((1, N, M))
-        assert torch.equal(found.expand_as(table), table)
+        mask = torch.ones(N, M, dtype=torch.bool) if again is None else again.crop((1, N, M))
+        assert torch.equal(mask.expand_as(table), table)
     long = Causal() & Window(3)
     assert not isinstance(recognise(Dense(long.crop((1, 9, 9))), (1, 9, 9)), Dense)
     assert recognise(Dense(torch.ones(1, 6).bool()), (1, 1, 6)) is None
@@ -269,12 +269,12 @@ def test_of_weights_dropped_at_random_nothing_is_proved(kernel, dropout):
     assert (check.rows, check.passed, check.proof) == (0, False, "unproved")
     assert check.why == recording[0].why == "not compared: weights were dropped at random"
     assert recording[0].proof == check.proof
-    expected = heedful.steps(x, x, x).weights  # those before dropout
+    expected = heedful.steps(x, x, x).weights  # before dropout
     torch.testing.assert_close(recording[0].weights(), expected[0], atol=2e-6, rtol=0)
 
 
 class Given(nn.Module):
-    """Attention with the mask and the bias that it is given."""
+    """Attention with a mask and a bias."""
 
     def forward(self, x, mask=None, bias=None):
         return heedful.attention(x, x, x, mask=mask, bias=bias)
@@ -295,16 +295,16 @@ def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
 
 def test_an_output_that_is_not_a_number_is_no_proof():
     x = torch.randn(1, 1, 5, 4)
-    seen = Observed(x, x, x, torch.full_like(x, torch.nan), 0.5)
-    assert not check_of(seen).passed
-    seen.output = heedful.attention(x, x, x, scale=0.5)
-    assert check_of(seen).passed
-    seen.query = seen.output = torch.full_like(x, torch.nan)  # as the model itself had it
-    assert (check_of(seen).rows, check_of(seen).passed) == (0, False)
+    observed = Observed(x, x, x, torch.full_like(x, torch.nan), 0.5)
+    assert not check_of(observed).passed
+    observed.output = heedful.attention(x, x, x, scale=0.5)
+    assert check_of(observed).passed
+    observed.query = observed.output = torch.full_like(x, torch.nan)  # as in the model
+    assert (check_of(observed).rows, check_of(observed).passed) == (0, False)
 
 
-def check_of(seen):
-    return settled(seen).check
+def check_of(observed):
+    return settled(observed).check
 
 
 def test_what_a_mask_adds_comes_on_top_of_a_bias():
@@ -325,7 +325,7 @@ def test_a_call_is_found_by_its_number_or_the_name_of_its_module():
     with pytest.raises(ArgumentError, match=r"no call of 'blocks\.3\.attend'; expected blocks\.1"):
         recording["blocks.3.attend"]
     for wrong in (5.0, None, [1]):
-        with pytest.raises(ArgumentError, match="expected its number, the name of its module"):
+        with pytest.raises(ArgumentError, match="expected its index, the name of its module"):
             recording[wrong]
     with pytest.raises(IndexError, match="call 9 of 4"):
         recording[9]
@@ -363,15 +363,15 @@ print(len(recording), recording.missed)
     ids=["ours", "compiles"],
 )
 def test_torchs_compiler_is_asked_only_where_something_may_be_compiled(program, printed):
-    """It takes a second to import; a model may compile a part of itself while it runs."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == printed, done.stderr
+    """Importing dynamo takes a second; a model may compile a part of itself while it runs."""
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert completed.stdout.strip() == printed, completed.stderr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
 def test_a_scripted_model_is_missed():
     model, x = torch.jit.script(nn.Sequential(nn.Linear(4, 4))), torch.randn(2, 4)
     with heedful.record(model) as recording:
-        made = model(x)
-    assert torch.equal(made, model(x))
+        output = model(x)
+    assert torch.equal(output, model(x))
     assert not len(recording)

@@ -1,23 +1,23 @@
-"""Rows are compared with the log-sum-exp that a kernel told: a fault is found, rounding is none."""
+"""Rows are compared with a kernel's log-sum-exp: faults are detected, rounding is tolerated."""
 
 import pytest
 import torch
 from looked import Given
 from rows_looked_at import (
     COMPUTED,
-    TOLD,
+    FROM_KERNEL,
     B,
     D,
     H,
     N,
     by_hand,
     exact,
+    full_map,
+    gpt,
     gpt2,
     ids,
     llama,
-    own,
     recorded,
-    whole,
 )
 from scored import means
 from torch.nn.functional import scaled_dot_product_attention
@@ -25,11 +25,11 @@ from transformers import LlamaForCausalLM
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.ops.log_sum_exp import Catching
+from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.masks import Causal, Dense
 from heedful.ops.weight_blocks import blocks
 from heedful.recording import map_rows as of_rows
-from heedful.recording.evidence import sampled
+from heedful.recording.evidence import sampled_rows
 from heedful.recording.sequence import Sequence
 
 
@@ -42,7 +42,7 @@ def changed_query(capture, row):
 
 
 def masked_otherwise(capture, row, key, sees):
-    """The record of the second text, with another cell of its mask."""
+    """Change one cell of the second text's mask in the record."""
     real = capture.tokens[1]
     table = real.mask.crop((H, N, N))
     table[row, key] = sees
@@ -50,7 +50,7 @@ def masked_otherwise(capture, row, key, sees):
 
 
 def off_by_one(capture, row):
-    """The row sees one key more than the model's did."""
+    """The row may attend to one key more than in the model."""
     masked_otherwise(capture, row, row + 1, True)
 
 
@@ -64,7 +64,7 @@ FAULTS = [shifted_key, changed_query, off_by_one, off_by_one_at_its_begin]
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("row", [1, 20, 31, N - 2])
 def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
-    assert row not in sampled(N)
+    assert row not in sampled_rows(N)
     for ask in (
         lambda call: call.summary(),
         lambda call: call.weights(),
@@ -73,10 +73,10 @@ def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
         lambda call: call.entropy(head=2),
         means,
     ):
-        recording = TOLD["our own"]()
+        recording = FROM_KERNEL["our own"]()
         assert recording.sequences[1][1].proof == "proved"
         fault(recording._captures[1], row)
-        recording.sequences[0][1].summary()  # the other text is as it was
+        recording.sequences[0][1].summary()  # the other text is unchanged
         call = recording.sequences[1][1]
         with pytest.raises(RunError, match=r"row \d+ of head \d is not the model.s") as raised:
             ask(call)
@@ -84,40 +84,40 @@ def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
         if fault is not shifted_key:
             assert f"row {row} of head" in call.why
         assert call.proof == "refuted"
-        assert recording.sequences[1][1].proof == "refuted"  # asked anew
+        assert recording.sequences[1][1].proof == "refuted"  # also in a new object
         [_, (_, check)] = recording.certificate()
         assert check.proof == "refuted"
-        with pytest.raises(RunError, match="not recorded truthfully"):
+        with pytest.raises(RunError, match="not recorded correctly"):
             recording.sequences[1][1].heatmap(4)
 
 
 def test_the_number_of_a_head_is_the_models_own():
-    recording = TOLD["our own"](heads=[3, 1])
+    recording = FROM_KERNEL["our own"](heads=[3, 1])
     recording._captures[0].query[0, 1, 20] *= 1.1
     with pytest.raises(RunError, match="row 20 of head 1 is"):
         recording[0].summary()
 
 
 def test_verify_compares_every_row():
-    model = own()
-    given = ids()
-    recording = recorded(model, given)
-    assert recording.verify(model, given) == {"told": 2}
+    model = gpt()
+    inputs = ids()
+    recording = recorded(model, inputs)
+    assert recording.verify(model, inputs) == {"told": 2}
     off_by_one(recording._captures[1], 20)
-    assert recording.verify(model, given) == {"told": 2, "refuted": 1}
+    assert recording.verify(model, inputs) == {"told": 2, "refuted": 1}
     assert "row 20 of head" in recording.sequences[1][1].why
 
 
 @pytest.mark.parametrize("by", [by_hand, lambda q, k: scaled_dot_product_attention(q, k, k)])
 def test_a_number_that_is_no_number_refutes_nothing_and_shows_in_every_part(by, monkeypatch):
-    """A model that diverges has NaN in its own kernel's sums too."""
+    """A diverged model has NaN in its kernel's log-sum-exps too."""
     query, key = torch.randn(2, B, H, N, D)
     query[0, 1, 30], key[1, 2, 9] = torch.nan, torch.nan
     for sequence in recorded(Given(by), query, key).sequences:
         [call] = sequence
         call.summary()
         assert call.proof != "refuted"
-        monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
+        monkeypatch.setattr(of_rows, "block_entries", lambda _: 0)
         rows, part = call.weights(), call.weights(queries=slice(20, 35), keys=slice(10, 30))
         assert torch.equal(part.isnan(), rows[:, 20:35, 10:30].isnan())
         assert part.isnan().any()
@@ -138,7 +138,7 @@ def test_what_is_refused_has_computed_and_kept_nothing():
 
 @pytest.mark.parametrize("keys", [4096, 9000])
 def test_long_rows_of_equal_scores_refute_nothing(keys):
-    """Where torch's softmax adds up many equal numbers one after the other, and loses some."""
+    """torch's softmax loses digits when it adds many equal numbers one after the other."""
     query, key = torch.randn(1, H, 9, D), torch.zeros(1, H, keys, D)
     key[:, :, 0] = torch.randn(D)
     model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
@@ -146,7 +146,7 @@ def test_long_rows_of_equal_scores_refute_nothing(keys):
     assert call.sums.any_known
     call.summary()
     call.weights()
-    torch.testing.assert_close(call.log_sum_exp().double(), whole(call)[1], atol=3e-6, rtol=0)
+    torch.testing.assert_close(call.log_sum_exp().double(), full_map(call)[1], atol=3e-6, rtol=0)
 
 
 @pytest.mark.parametrize("size", [0.01, 1.0, 6.0, 20.0])
@@ -161,7 +161,7 @@ def test_large_scores_and_keys_with_much_in_common_refute_nothing(size, alike):
 
 
 def test_wide_queries_and_keys_refute_nothing():
-    """Two programs add up their products in two orders, and differ by more than the sum's bits."""
+    """Two kernels add products in different orders, and differ by more than the sum's last bits."""
     query, key = torch.randn(2, 1, 4, 2000, 128)
     model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, is_causal=True))
     call = recorded(model, 10 * query, key)[0]
@@ -172,7 +172,7 @@ def test_wide_queries_and_keys_refute_nothing():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_row_that_is_off_by_a_thousandth_is_found_in_half_precision(dtype):
-    call = recorded(own().to(dtype), ids())[0]
+    call = recorded(gpt().to(dtype), ids())[0]
     call.sums.table[2, 20] += 1e-3
     with pytest.raises(RunError, match="row 20 of head 2 is"):
         call.summary()
@@ -189,21 +189,21 @@ def test_a_row_that_is_off_by_a_few_hundred_thousandths_is_found(size):
 
 
 def test_sums_that_are_not_those_of_the_rows_are_not_kept(monkeypatch):
-    """As of a kernel whose scores had something in common that the record has not."""
-    found = Catching.found
-    monkeypatch.setattr(Catching, "found", lambda self, shape: found(self, shape) + 0.001)
-    call = recorded(own(), ids())[0]
+    """As if the scores of a kernel had an offset that the record lacks."""
+    original = LogSumExpMode.result
+    monkeypatch.setattr(LogSumExpMode, "result", lambda self, shape: original(self, shape) + 0.001)
+    call = recorded(gpt(), ids())[0]
     assert call.proof == "proved"
     assert not call.sums.any_known
 
 
 def test_rounded_products_prove_no_row(monkeypatch):
-    """What agrees only as far as rounding reaches would be refuted once nothing is rounded."""
-    found = Catching.found
-    monkeypatch.setattr(Catching, "found", lambda self, shape: found(self, shape) + 1e-3)
+    """Rows that agree only under reduced precision must not be refuted under full precision."""
+    original = LogSumExpMode.result
+    monkeypatch.setattr(LogSumExpMode, "result", lambda self, shape: original(self, shape) + 1e-3)
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     try:
-        recording = recorded(own(), ids())
+        recording = recorded(gpt(), ids())
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = "none"
     recording.summary()
@@ -238,7 +238,7 @@ def test_a_row_that_the_kernel_calls_blind_is_compared_too():
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_steps_of_grouped_heads_with_padding_have_their_sums(cache):
-    """torch then takes the heads that share a key for queries of one head."""
+    """torch then treats the heads that share a key as queries of one head."""
     model = llama(kind=LlamaForCausalLM)
     mask = torch.ones(B, 9, dtype=torch.long)
     mask[0, :4] = 0
@@ -250,7 +250,8 @@ def test_steps_of_grouped_heads_with_padding_have_their_sums(cache):
     steps = [call for call in recording if call.shape[1] == 1]
     assert len(steps) >= 8
     for call in steps:
-        torch.testing.assert_close(call.log_sum_exp().double(), whole(call)[1], atol=4e-6, rtol=0)
+        sums = full_map(call)[1]
+        torch.testing.assert_close(call.log_sum_exp().double(), sums, atol=4e-6, rtol=0)
 
 
 def test_a_fault_in_one_pass_refutes_what_is_put_together():
@@ -264,7 +265,7 @@ def test_a_fault_in_one_pass_refutes_what_is_put_together():
 
 
 def test_products_rounded_now_refute_nothing_that_was_recorded_exactly():
-    recording = TOLD["our own"]()
+    recording = FROM_KERNEL["our own"]()
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     try:
         recording.summary()
@@ -274,8 +275,8 @@ def test_products_rounded_now_refute_nothing_that_was_recorded_exactly():
 
 
 def test_a_recording_grows_by_at_most_a_fiftieth(tmp_path):
-    """Of heads of width 64, as nearly all models have: 4 of 516 bytes a row."""
-    model = own(width=256, heads=4, layers=1)
+    """With heads of width 64, as in most models: 4 of 516 bytes a row."""
+    model = gpt(width=256, heads=4, layers=1)
     recording = recorded(model, ids())
     size = recording.save(tmp_path / "r.safetensors").stat().st_size
     [capture] = recording._captures

@@ -1,23 +1,23 @@
-"""The log-sum-exp of each row: told by kernels, and computed where none tells it."""
+"""The log-sum-exp of each row: returned by kernels, or computed if they return none."""
 
 import pytest
 import torch
 from looked import Given
 from rows_looked_at import (
     COMPUTED,
-    TOLD,
+    FROM_KERNEL,
     B,
     D,
     H,
     N,
     exact,
+    full_map,
+    gpt,
     gpt2,
     ids,
     llama,
     no_rows,
-    own,
     recorded,
-    whole,
 )
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -33,11 +33,11 @@ from heedful.recording import map_rows as of_rows
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", [{}, {"heads": [2, 1]}, {"budget": 0}])
-@pytest.mark.parametrize("record", TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize("record", FROM_KERNEL.values(), ids=FROM_KERNEL)
 def test_a_kernel_tells_it_and_no_row_is_computed(record, options, monkeypatch):
     recording = record(**options)
     calls = [call for sequence in recording.sequences for call in sequence]
-    assert all(call.sums.known(slice(None), slice(None)) is not None for call in calls)
+    assert all(call.sums.get_known(slice(None), slice(None)) is not None for call in calls)
     no_rows(monkeypatch)
     for call in calls:
         exact(call)
@@ -50,11 +50,11 @@ def test_where_no_kernel_tells_it_it_is_computed_once_and_kept(record, monkeypat
     calls = [call for sequence in recording.sequences for call in sequence]
     for call in calls:
         assert not call.sums.any_known
-        call.weights(queries=[2, 5])  # which rows it had to compute anyhow
-        known = ~call.sums.table[0].isnan()
-        assert known.nonzero()[:, 0].tolist() == [2, 5]
+        call.weights(queries=[2, 5])  # computes these rows in full
+        is_known = ~call.sums.table[0].isnan()
+        assert is_known.nonzero()[:, 0].tolist() == [2, 5]
         exact(call)
-        assert call.sums.known(slice(None), slice(None)) is not None
+        assert call.sums.get_known(slice(None), slice(None)) is not None
     again = heedful.load(recording.save(tmp_path / "r.safetensors"))
     no_rows(monkeypatch)
     for sequence in again.sequences:
@@ -64,8 +64,8 @@ def test_where_no_kernel_tells_it_it_is_computed_once_and_kept(record, monkeypat
 
 def test_kept_maps_need_no_sums(tmp_path):
     recording = from_attentions([torch.rand(B, H, N, N).softmax(-1)])
-    for kept in (recording, heedful.load(recording.save(tmp_path / "r.safetensors"))):
-        for [call] in kept.sequences:
+    for stored in (recording, heedful.load(recording.save(tmp_path / "r.safetensors"))):
+        for [call] in stored.sequences:
             exact(call)
 
 
@@ -73,28 +73,28 @@ def test_a_file_with_some_rows_is_completed(tmp_path):
     recording = COMPUTED["by hand"]()
     recording[0].weights(queries=range(7), keys=[0])
     again = heedful.load(recording.save(tmp_path / "r.safetensors"))
-    known = ~again[0].sums.table[0].isnan()
-    assert known.nonzero()[:, 0].tolist() == [*range(7)]
+    is_known = ~again[0].sums.table[0].isnan()
+    assert is_known.nonzero()[:, 0].tolist() == [*range(7)]
     exact(again[0])
-    assert again[0].sums.known(slice(None), slice(None)) is not None
+    assert again[0].sums.get_known(slice(None), slice(None)) is not None
     exact(heedful.load(again.save(tmp_path / "again.safetensors"))[0])
 
 
 def test_progress_is_told_while_it_is_computed():
-    call, told = COMPUTED["eager"]()[0], []
-    call.log_sum_exp(progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    call, told = COMPUTED["eager"]()[0], []
-    call.heatmap(4, queries=slice(10, 30), progress=told.append)
-    assert told == sorted(told)
-    assert (told[0] < 0.6, told[-1]) == (True, 1.0)
+    call, shares = COMPUTED["eager"]()[0], []
+    call.log_sum_exp(progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    call, shares = COMPUTED["eager"]()[0], []
+    call.heatmap(4, queries=slice(10, 30), progress=shares.append)
+    assert shares == sorted(shares)
+    assert (shares[0] < 0.6, shares[-1]) == (True, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_nearly_as_its_kernel_has_it(dtype, monkeypatch):
-    """torch's kernel for CPUs takes exponents nearly, where the model itself is less exact."""
-    recording = recorded(own().to(dtype), ids())
+    """torch's kernel for CPUs approximates exponentials in half precision."""
+    recording = recorded(gpt().to(dtype), ids())
     for call in recording:
         assert call.sums.any_known
         call.summary()
@@ -105,8 +105,8 @@ def test_half_precision_is_nearly_as_its_kernel_has_it(dtype, monkeypatch):
 
 
 def test_what_is_kept_in_another_type_has_sums_of_its_own():
-    """The kernel's are not those of queries and keys that were rounded."""
-    for size in (1.0, 1e-4):  # with the latter, as good as equal
+    """The kernel's values differ from those of rounded queries and keys."""
+    for size in (1.0, 1e-4):  # with the latter, nearly equal
         model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
         call = recorded(model, *size * torch.randn(2, B, H, N, D), dtype=torch.bfloat16)[0]
         assert not call.sums.any_known
@@ -116,15 +116,15 @@ def test_what_is_kept_in_another_type_has_sums_of_its_own():
 def test_rows_without_padding_have_their_own_sums():
     mask = torch.ones(B, N, dtype=torch.long)
     mask[0, :9] = mask[1, 30:] = 0
-    given = {"input_ids": ids(), "attention_mask": mask}
-    recording = recorded(llama(), named=given)
-    lengths = [one[0].shape[1] for one in recording.sequences]
+    inputs = {"input_ids": ids(), "attention_mask": mask}
+    recording = recorded(llama(), named=inputs)
+    lengths = [sequence[0].shape[1] for sequence in recording.sequences]
     assert lengths == [31, 30]
     for sequence in recording.sequences:
         for call in sequence:
-            assert call.sums.known(slice(None), slice(None)) is not None
+            assert call.sums.get_known(slice(None), slice(None)) is not None
             torch.testing.assert_close(
-                call.log_sum_exp().double(), whole(call)[1], atol=8e-6, rtol=0
+                call.log_sum_exp().double(), full_map(call)[1], atol=8e-6, rtol=0
             )
             call.summary()
 
@@ -144,7 +144,7 @@ def test_sinks_are_among_the_scores(monkeypatch):
     for call in recorded(model, ids()):
         exact_part = call.weights()[:, 10:, 3:9]
         call.log_sum_exp()
-        monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
+        monkeypatch.setattr(of_rows, "block_entries", lambda _: 0)
         part = call.weights(queries=slice(10, None), keys=slice(3, 9))
         torch.testing.assert_close(part, exact_part, atol=2e-6, rtol=0)
         assert float(call.learned_sink().max()) > 0.1

@@ -1,4 +1,4 @@
-"""Who reads what: shares of segments beside sums of eager attention's maps, and what is refused."""
+"""Shares of segments, compared with sums of eager attention's maps; and errors."""
 
 import json
 
@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.generate import generate
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.recording import from_attentions
-from heedful.recording.segment_masks import marked
+from heedful.recording.segment_masks import token_masks
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -31,35 +31,35 @@ MODELS = {
 }  # fmt: skip
 
 
-def table(found):
-    """{(layer, head, from, to): the row}."""
-    return {(row.layer, row.head, row.from_, row.to): row for row in found}
+def table(shares):
+    """Return {(layer, head, from, to): row}."""
+    return {(row.layer, row.head, row.from_, row.to): row for row in shares}
 
 
-def check(found, maps, segments, allowed, atol=2e-5):
-    """Every number beside sums of whole maps, a list of (H, N, M) by layer, in float64."""
-    rows = table(found)
+def check(shares, maps, segments, allowed, atol=2e-5):
+    """Compare every number with sums of full maps, a list of (H, N, M) by layer, in float64."""
+    rows = table(shares)
     T = maps[0].shape[-1]
     places = {name: np.arange(T)[where] for name, where in segments.items()}
     rest = np.setdiff1d(np.arange(T), np.concatenate(list(places.values())))
     places |= {"rest": rest} if len(rest) else {}
     for layer, map_ in enumerate(maps):
         map_ = map_.double().numpy()
-        for head, own in enumerate(map_):
-            for one, queries in places.items():
-                for other, keys in places.items():
-                    row = rows.pop((layer, head, one, other))
+        for head, weights in enumerate(map_):
+            for source, queries in places.items():
+                for target, keys in places.items():
+                    row = rows.pop((layer, head, source, target))
                     assert row.share == pytest.approx(
-                        own[np.ix_(queries, keys)].sum(1).mean(), abs=atol
+                        weights[np.ix_(queries, keys)].sum(1).mean(), abs=atol
                     )
-                    seen = allowed[layer][queries]
-                    left = own[queries].sum(1)
-                    chance = (seen[:, keys].sum(1) / seen.sum(1) * left).mean()
+                    is_allowed = allowed[layer][queries]
+                    totals = weights[queries].sum(1)
+                    chance = (is_allowed[:, keys].sum(1) / is_allowed.sum(1) * totals).mean()
                     assert row.chance == pytest.approx(chance, abs=atol)
                     assert (row.queries, row.keys) == (len(queries), len(keys))
-                if (layer, head, one, "learned sink") in rows:
-                    row = rows.pop((layer, head, one, "learned sink"))
-                    assert row.share == pytest.approx(1 - own[queries].sum(1).mean(), abs=atol)
+                if (layer, head, source, "learned sink") in rows:
+                    row = rows.pop((layer, head, source, "learned sink"))
+                    assert row.share == pytest.approx(1 - weights[queries].sum(1).mean(), abs=atol)
                     assert row.chance is None
     assert not rows
 
@@ -71,7 +71,7 @@ def test_of_512_tokens_they_are_sums_of_eager_weights(name):
     with torch.inference_mode(), heedful.record(model) as recording:
         model(ids)
     with torch.inference_mode():
-        maps = [one[0] for one in eager(ids, output_attentions=True).attentions]
+        maps = [item[0] for item in eager(ids, output_attentions=True).attentions]
     segments = {"system": slice(0, 41), "document": slice(41, 473), "odd": slice(473, 509, 2)}
     everything = np.ones((512, 512), bool)
     allowed = np.tril(everything) if name == "GPT2Model" else everything
@@ -83,14 +83,14 @@ def test_windows_groups_and_learned_sinks():
     ids = torch.randint(3, 50, (1, 23))
     with torch.inference_mode(), heedful.record(model) as recording:
         model(ids)
-        maps = [one[0] for one in eager(ids, output_attentions=True).attentions]
+        maps = [item[0] for item in eager(ids, output_attentions=True).attentions]
     segments = {"a": slice(0, 9), "b": slice(9, 20)}
     causal = np.tril(np.ones((23, 23), bool))
     window = causal & ~np.tril(causal, -5)
-    found = recording.segments(segments)
-    check(found, maps, segments, [window, causal])
-    for row in found:
-        parts = [one.share for one in found if one[:3] == row[:3]]
+    shares = recording.segments(segments)
+    check(shares, maps, segments, [window, causal])
+    for row in shares:
+        parts = [item.share for item in shares if item[:3] == row[:3]]
         assert sum(parts) == pytest.approx(1, abs=1e-5)
 
 
@@ -108,7 +108,7 @@ def test_each_text_of_a_batch_has_the_numbers_of_its_own_tokens(side):
     segments = {"a": slice(0, 3), "b": slice(4, 6)}
     for b, text in enumerate(texts):
         with torch.inference_mode():
-            maps = [one[0] for one in eager(text[None], output_attentions=True).attentions]
+            maps = [item[0] for item in eager(text[None], output_attentions=True).attentions]
         allowed = np.ones((len(text), len(text)), bool)
         check(recording.sequences[b].segments(segments), maps, segments, [allowed] * 2)
     with pytest.raises(
@@ -121,18 +121,18 @@ def test_a_generation_is_one_text():
     torch.manual_seed(3)
     model = GPT(GPTConfig(vocabulary=30, context_length=32, width=24, layers=2, heads=3)).eval()
     with heedful.record(model) as recording:
-        made = list(generate(model, [4, 9, 2, 7, 7], tokens=8))
-    whole = torch.tensor([[4, 9, 2, 7, 7, *map(int, made[:-1])]])
+        generated_ids = list(generate(model, [4, 9, 2, 7, 7], tokens=8))
+    text = torch.tensor([[4, 9, 2, 7, 7, *map(int, generated_ids[:-1])]])
     with torch.no_grad():
-        maps = [steps.weights[0] for steps in model.steps(whole)]
+        maps = [steps.weights[0] for steps in model.steps(text)]
     segments = {"prompt": slice(0, 5), "made": slice(5, None)}
-    found = recording.segments(segments)
-    T = whole.shape[1]
-    check(found, maps, segments, [np.tril(np.ones((T, T), bool))] * 2)
+    shares = recording.segments(segments)
+    T = text.shape[1]
+    check(shares, maps, segments, [np.tril(np.ones((T, T), bool))] * 2)
     for call in recording.stitched():
-        own = [row[:7] for row in found if row.name == call.name]
-        assert [row[:7] for row in call.segments(segments)] == own
-    last = recording[-1]  # a pass with a cache: its one query stands at the last of its keys
+        rows = [row[:7] for row in shares if row.name == call.name]
+        assert [row[:7] for row in call.segments(segments)] == rows
+    last = recording[-1]  # a pass with a cache: its only query is at the position of the last key
     assert last.shape[1:] == (1, T)
     assert {row.from_ for row in last.segments(segments)} == {"made"}
 
@@ -144,23 +144,23 @@ def test_an_encoder_decoder_has_segments_of_two_texts():
     source, target = torch.randint(3, 30, (1, 11)), torch.randint(3, 30, (1, 6))
     with torch.inference_mode(), heedful.record(model) as recording:
         model(source, target)
-    found = recording.segments({"date": slice(0, 4)}, target={"year": range(1, 3)})
-    cross = [row for row in found if row.attention == "cross"]
+    shares = recording.segments({"date": slice(0, 4)}, target={"year": range(1, 3)})
+    cross = [row for row in shares if row.attention == "cross"]
     assert {(row.from_, row.to) for row in cross} == {
-        (one, other) for one in ("year", "rest") for other in ("date", "rest")
+        (item, other) for item in ("year", "rest") for other in ("date", "rest")
     }
-    calls = [call for call in recording if call.crosses]
+    calls = [call for call in recording if call.is_cross]
     for row in cross:
         map_ = next(call for call in calls if call.name == row.name).weights(row.head)
         queries = [1, 2] if row.from_ == "year" else [0, 3, 4, 5]
         keys = slice(0, 4) if row.to == "date" else slice(4, None)
         assert row.share == pytest.approx(float(map_[queries, keys].sum(-1).mean()), abs=1e-5)
         assert row.chance == pytest.approx(row.keys / 11)
-    sides = {row.name: {row.from_ for row in found if row.name == one.name}
-             for one in found for row in [one]}  # fmt: skip
+    sides = {row.name: {row.from_ for row in shares if row.name == item.name}
+             for item in shares for row in [item]}  # fmt: skip
     for call in recording:
-        wanted = {"year", "rest"} if call.crosses or call.kind == "causal" else {"date", "rest"}
-        assert sides[call.name] == wanted
+        expected = {"year", "rest"} if call.is_cross or call.kind == "causal" else {"date", "rest"}
+        assert sides[call.name] == expected
     unmarked = recording.segments({"date": slice(0, 4)})
     assert {row.from_ for row in unmarked if row.attention == "cross"} == {"target"}
     assert {row.from_ for row in calls[0].segments({"date": slice(0, 4)})} == {"all"}
@@ -176,13 +176,13 @@ def small(tokens=None):
 
 def test_segments_may_overlap_and_each_number_stands_for_itself():
     recording = small()
-    found = table(recording.segments({"text": slice(0, 5), "name": [2, 3], "same": slice(0, 5)}))
+    shares = table(recording.segments({"text": slice(0, 5), "name": [2, 3], "same": slice(0, 5)}))
     alone = table(recording.segments({"name": [2, 3]}))
     for layer, head in np.ndindex(2, 2):
         place = (layer, head, "name", "name")
-        assert found[place].share == pytest.approx(alone[place].share)
-        assert found[layer, head, "text", "same"][4:] == found[layer, head, "text", "text"][4:]
-    assert found[0, 0, "text", "rest"].keys == 1
+        assert shares[place].share == pytest.approx(alone[place].share)
+        assert shares[layer, head, "text", "same"][4:] == shares[layer, head, "text", "text"][4:]
+    assert shares[0, 0, "text", "rest"].keys == 1
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_segments_may_overlap_and_each_number_stands_for_itself():
               torch.tensor([1, 2, 3]), [False, True, True, True, False, False], "bb-c d"],
 )  # fmt: skip
 def test_ways_to_tell_a_segment(where):
-    found = marked({"x": where}, 6, ["a", "·bb", "-c", "·d", "·e", "."])
-    assert found["x"].nonzero()[:, 0].tolist() == [1, 2, 3]
+    masks = token_masks({"x": where}, 6, ["a", "·bb", "-c", "·d", "·e", "."])
+    assert masks["x"].nonzero()[:, 0].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -201,18 +201,18 @@ def test_ways_to_tell_a_segment(where):
         (["The", "·cat", "·s", "at", "."], " cat\nsat. ", 1, 5),
         (["The", "·cat", "·s", "at", "."], "he cat", 1, 2),  # no token begins with "he"
         (["The", "·cat", "·s", "at", "."], "cat s", 1, 3),
-        (["The", "·cat", "·s", "at", "."], "cat sa", 1, 4),  # the last token begins in it
+        (["The", "·cat", "·s", "at", "."], "cat sa", 1, 4),  # the last token begins inside
         (["▁The", "▁cat", "▁s", "at"], "The cat", 0, 2),
         (["[CLS]", "ang", "##strom", "[SEP]"], "Ångström", 1, 3),
         (["a", "↵", "↵", "b", "↵"], "a\n\nb\n", 0, 4),
         (["#", "·a", "##", "·b"], "a ## b", 1, 4),
         (["“", "<e2>", "<80><99>", "s"], "’s", 1, 4),  # a character in two tokens
-        (["Cat", "·cat"], "cat", 1, 2),  # as it is written, before capitals do not count
+        (["Cat", "·cat"], "cat", 1, 2),  # exact case has priority
     ],
 )
 def test_a_text_is_found_by_its_letters(labels, text, first, end):
-    found = marked({"x": text}, len(labels), labels)["x"]
-    assert found.nonzero()[:, 0].tolist() == list(range(first, end))
+    mask = token_masks({"x": text}, len(labels), labels)["x"]
+    assert mask.nonzero()[:, 0].tolist() == list(range(first, end))
 
 
 LABELS = ["The", "·cat", "·and", "·the", "·cat", "."]
@@ -250,7 +250,7 @@ def test_what_is_no_segment_is_refused_in_one_line(segments, words):
 def test_a_text_needs_names_and_a_target_needs_a_decoder():
     with pytest.raises(ArgumentError, match="expected a recording whose tokens have names"):
         small().segments({"x": "cat"})
-    with pytest.raises(ArgumentError, match="target= of a model that reads one text"):
+    with pytest.raises(ArgumentError, match="target= for a model with one text"):
         small().segments({"x": [0]}, target={"y": [0]})
 
 
@@ -266,14 +266,14 @@ class TwoTowers(nn.Module):
 def test_calls_on_other_tokens_are_left_out_and_told():
     with heedful.record(model := TwoTowers()) as recording:
         model(torch.randn(1, 2, 9, 4))
-    found = recording.segments({"x": slice(0, 3)})
-    assert {row.call for row in found} == {1}
-    assert found.left_out == {"TwoTowers": "its 6 tokens are not the 9 of the text"}
-    assert "TwoTowers is left out: its 6 tokens are not the 9" in str(found)
+    shares = recording.segments({"x": slice(0, 3)})
+    assert {row.call for row in shares} == {1}
+    assert shares.left_out == {"TwoTowers": "its 6 tokens are not the 9 of the text"}
+    assert "TwoTowers is left out: its 6 tokens are not the 9" in str(shares)
     with heedful.record(model) as recording:
         model(torch.randn(1, 2, 9, 4))
         model(torch.randn(1, 2, 9, 4))
-    with pytest.raises(RunError, match="2 passes that are no generation"):
+    with pytest.raises(RunError, match="2 passes that are not a generation"):
         recording.segments({"x": slice(0, 3)})
     with pytest.raises(RunError, match="nothing was recorded"):
         from_attentions([]).segments({"x": slice(0, 3)})
@@ -293,39 +293,39 @@ def test_rows_that_see_nothing_are_left_out_and_counted():
 def test_a_refuted_call_keeps_its_place_and_shows_no_number():
     recording = small()
     recording[0].refutations[0] = "it is not the model's"
-    found = recording.segments({"a": slice(0, 2)})
-    assert {row.share is None for row in found if row.call == found[0].call} == {True}
-    assert found[0].proof == "refuted"
-    assert found[-1].share is not None
-    with pytest.raises(RunError, match="was not recorded truthfully"):
+    shares = recording.segments({"a": slice(0, 2)})
+    assert {row.share is None for row in shares if row.call == shares[0].call} == {True}
+    assert shares[0].proof == "refuted"
+    assert shares[-1].share is not None
+    with pytest.raises(RunError, match="was not recorded correctly"):
         recording[0].segments({"a": slice(0, 2)})
 
 
 def test_the_mean_over_heads_the_table_and_json():
     recording = small(LABELS)
-    found = recording.segments({"a<b": slice(0, 2), "c": slice(2, 6)})
-    mean = found.over_heads()
+    shares = recording.segments({"a<b": slice(0, 2), "c": slice(2, 6)})
+    mean = shares.over_heads()
     pairs = [(row.layer, row.from_, row.to) for row in mean]
-    assert len(pairs) == len(set(pairs)) == len(found) / 2
+    assert len(pairs) == len(set(pairs)) == len(shares) / 2
     for row in mean:
         place = (row.layer, row.from_, row.to)
-        own = [one.share for one in found if (one.layer, one.from_, one.to) == place]
+        values = [item.share for item in shares if (item.layer, item.from_, item.to) == place]
         assert row.head is None
-        assert row.share == pytest.approx(sum(own) / 2)
-    first, *lines = str(found).splitlines()
+        assert row.share == pytest.approx(sum(values) / 2)
+    first, *lines = str(shares).splitlines()
     assert first.split() == ["head", "from", "a<b", "c", "queries"]
-    numbers = [f"{row.share:.2f}" for row in found[:2]]
+    numbers = [f"{row.share:.2f}" for row in shares[:2]]
     assert lines[0].split() == ["0.0", "a<b", *numbers, "2"]
     assert [line.split() for line in lines[-2:]] == [
         ["chance", "a<b", "0.33", "0.67"], ["chance", "c", "0.33", "0.67"]
     ]  # fmt: skip
     assert str(mean).split()[0] == "layer"
-    assert repr(found) == "<Segments of 4 heads: a<b, c>"
-    assert "a&lt;b" in found._repr_html_()
-    assert "a<b" not in found._repr_html_()
-    data = json.loads(found.to_json())
-    assert [row["from"] for row in data] == [row.from_ for row in found]
-    assert data[0]["share"] == found[0].share
+    assert repr(shares) == "<Segments of 4 heads: a<b, c>"
+    assert "a&lt;b" in shares._repr_html_()
+    assert "a<b" not in shares._repr_html_()
+    data = json.loads(shares.to_json())
+    assert [row["from"] for row in data] == [row.from_ for row in shares]
+    assert data[0]["share"] == shares[0].share
 
 
 def test_what_the_mask_forbids_is_a_dash():
@@ -333,10 +333,10 @@ def test_what_the_mask_forbids_is_a_dash():
     model = GPT(GPTConfig(vocabulary=30, context_length=16, width=24, layers=1, heads=3)).eval()
     with torch.inference_mode(), heedful.record(model) as recording:
         model(torch.randint(30, (1, 9)))
-    found = recording.segments({"a": slice(0, 4), "b": slice(4, 9)})
-    row = table(found)[0, 0, "a", "b"]
+    shares = recording.segments({"a": slice(0, 4), "b": slice(4, 9)})
+    row = table(shares)[0, 0, "a", "b"]
     assert (row.share, row.chance) == (0.0, 0.0)
-    assert str(found).splitlines()[1].split() == ["0.0", "a", "1.00", "–", "4"]
+    assert str(shares).splitlines()[1].split() == ["0.0", "a", "1.00", "–", "4"]
 
 
 def test_progress_is_told_and_ctrl_c_ends_it():

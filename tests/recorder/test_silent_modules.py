@@ -1,4 +1,4 @@
-"""A module that holds attention and ran without telling a call is missed under its own name."""
+"""A module that holds attention and ran without a call is missed under its own name."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ SILENT = "with projections to queries and keys, and no attention was seen in it"
 
 
 class Projects(nn.Module):
-    """Layers of queries, keys and values, by names that say so."""
+    """Layers for queries, keys and values, with the usual names."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Attends(Projects):
 
 
 class Picks(Projects):
-    """Each query takes the values of keys that are near: no softmax is ever seen."""
+    """Each query takes the values of nearby keys, without any softmax."""
 
     def forward(self, x):
         return (self.q(x) @ self.k(x).mT > 0).float() @ self.v(x)
@@ -50,7 +50,7 @@ class Around(Attends):
 
 
 class Through(nn.Module):
-    """Attention that is computed with the layers of a part."""
+    """Attention computed with the layers of a part."""
 
     def __init__(self, part):
         super().__init__()
@@ -62,7 +62,7 @@ class Through(nn.Module):
 
 
 class Gives(Projects):
-    """Makes queries, keys and values, and leaves what comes then to its caller."""
+    """Computes queries, keys and values; its caller does the rest."""
 
     def forward(self, x):
         return self.q(x), self.k(x), self.v(x)
@@ -79,7 +79,7 @@ class Takes(nn.Module):
 
 
 class Scores(Projects):
-    """Makes scores, or their softmax, and leaves what comes then to its caller."""
+    """Computes scores or their softmax; its caller does the rest."""
 
     def __init__(self, is_softmax):
         super().__init__()
@@ -111,14 +111,14 @@ PARTS = {
 @pytest.mark.parametrize("is_top", [True, False])
 @pytest.mark.parametrize("way", PARTS)
 def test_a_part_of_the_attention_that_its_caller_told_is_not_missed(way, is_top):
-    one, x = PARTS[way](), given()
-    recording = looked_at(one if is_top else nn.Sequential(one), x)
-    assert [call.name for call in recording] == [type(one).__name__ if is_top else "0"]
-    shows(recording, one.part.maps(x)[:, None])
+    part, x = PARTS[way](), given()
+    recording = looked_at(part if is_top else nn.Sequential(part), x)
+    assert [call.name for call in recording] == [type(part).__name__ if is_top else "0"]
+    shows(recording, part.part.maps(x)[:, None])
 
 
 class Twice(Attends):
-    """Attention that is shown, and a second map of additive scores whose values are not seen."""
+    """A recorded call, and a map of additive scores that no product multiplies with values."""
 
     def __init__(self, does):
         super().__init__()
@@ -140,7 +140,7 @@ UNSEEN = {
 
 
 class Ends(Attends):
-    """Attention, and what a model may do after it with a softmax that weighs no tokens."""
+    """Attention, and other uses of a softmax that a model may have after it."""
 
     def __init__(self, does):
         super().__init__()
@@ -171,7 +171,7 @@ def test_a_softmax_that_no_tokens_asked_for_is_not_missed(way):
 
 
 class Volume(nn.Module):
-    """Disparities of stereo images, as PSMNet expects them, beside attention."""
+    """Disparities of stereo images as expectations, as in PSMNet, beside attention."""
 
     def __init__(self):
         super().__init__()
@@ -179,11 +179,11 @@ class Volume(nn.Module):
         self.mixes = nn.Conv3d(8, 1, 3, padding=1)
 
     def forward(self, left, right, x):
-        one, other = self.reads(left), self.reads(right)
-        cost = one.new_zeros(len(one), 8, 3, *one.shape[2:])
+        left_features, right_features = self.reads(left), self.reads(right)
+        cost = left_features.new_zeros(len(left_features), 8, 3, *left_features.shape[2:])
         for shift in range(3):
-            cost[:, :4, shift, :, shift:] = one[..., shift:]
-            cost[:, 4:, shift, :, shift:] = other[..., : other.shape[-1] - shift]
+            cost[:, :4, shift, :, shift:] = left_features[..., shift:]
+            cost[:, 4:, shift, :, shift:] = right_features[..., : right_features.shape[-1] - shift]
         shares = self.mixes(cost).squeeze(1).softmax(1)
         return (shares * torch.arange(3.0).view(1, 3, 1, 1)).sum(1), self.attend(x)
 
@@ -194,7 +194,7 @@ def test_disparities_of_a_cost_volume_are_no_keys():
 
 
 def kernel(name, does):
-    """An operation of torch that is written somewhere else."""
+    """An operation of torch in a foreign implementation."""
 
     def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return does(query, key, value)
@@ -220,7 +220,7 @@ KERNELS = {
 
 
 class Kernel(nn.Module):
-    """Attention that is shown, and an operation of which nothing is known."""
+    """A recorded call, and an unknown operation."""
 
     def __init__(self, name):
         super().__init__()
@@ -247,7 +247,7 @@ def test_a_kernel_beside_a_call_of_its_module_is_not_missed():
 
 
 class Method(nn.Module):
-    """Does in a method of its own, which no hook tells of, what comes after its attention."""
+    """Continues after its attention in a method of its own, which runs no hook."""
 
     def __init__(self, does):
         super().__init__()
@@ -268,9 +268,9 @@ def by_a_kernel(self, y):
 
 
 def contrast(self, y):
-    """CLIP's loss, of rows that stand for images and texts."""
-    one, other = (layer(y).mean(1) for layer in (self.asks, self.says))
-    return cross_entropy(one @ other.mT, torch.arange(len(one)))
+    """CLIP's loss: products of rows that are images and texts."""
+    first, second = (layer(y).mean(1) for layer in (self.asks, self.says))
+    return cross_entropy(first @ second.mT, torch.arange(len(first)))
 
 
 def drawn(self, y):
@@ -298,7 +298,7 @@ def test_what_looks_alike_in_a_method_or_beside_the_model_is_not_missed(does, mo
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("does", [by_hand, by_a_kernel])
 def test_attention_of_another_model_or_of_the_user_is_not_missed(does, mode):
-    """Of a model whose encoder alone is recorded, say."""
+    """For example, of a model of which only the encoder is recorded."""
     model, other, x = Attends(), Method(does), given()
     with MODES[mode](), heedful.record(model) as recording:
         other.encode(model(x))
@@ -330,7 +330,7 @@ def test_a_loss_of_products_as_of_clip_is_no_attention(way):
 
 
 class Best(Attends):
-    """Attention that is shown, and a second one in which each query takes its best keys."""
+    """A recorded call, and a second one in which each query selects its best keys."""
 
     def __init__(self, does):
         super().__init__()
@@ -365,7 +365,7 @@ def test_scores_with_a_softmax_of_which_the_largest_are_looked_at_are_not_missed
 
 
 def test_neighbours_of_points_are_no_attention():
-    """As of DGCNN: no layers of queries and keys are in the module."""
+    """As in DGCNN: the module has no layers for queries and keys."""
 
     class Neighbours(nn.Module):
         def __init__(self):
@@ -381,7 +381,7 @@ def test_neighbours_of_points_are_no_attention():
 
 
 class LinearAttention(nn.Module):
-    """Has its projections in a table of parameters, which is no layer and never runs."""
+    """Has its projections in a parameter list, which is no layer and never runs."""
 
     def __init__(self):
         super().__init__()
@@ -393,7 +393,7 @@ class LinearAttention(nn.Module):
 
 
 class SequentialAttention(nn.Sequential):
-    """Attends to each token before it in turn, without a softmax."""
+    """Attends to each earlier token in turn, without a softmax."""
 
     def forward(self, x):
         return x + super().forward(x).sigmoid().cumsum(1)

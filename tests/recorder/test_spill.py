@@ -1,4 +1,4 @@
-"""A recording past its budget of memory goes on, on the disk, and is the same."""
+"""A recording beyond its memory budget continues on the disk, with the same results."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ def model():
 
 
 def test_calls_on_the_disk_are_read_whatever_they_were_recorded_in(model, tmp_path):
-    """What is computed of them is written into what was read."""
+    """Log-sum-exps are written into tensors that were read."""
     with torch.inference_mode(), heedful.record(model, budget=CALL) as recording:
         model(IDS)
     with torch.no_grad(), heedful.record(model) as expected:
@@ -34,10 +34,10 @@ def test_calls_on_the_disk_are_read_whatever_they_were_recorded_in(model, tmp_pa
     path = expected.save(tmp_path / "r.safetensors")
     with torch.inference_mode():
         loaded = heedful.load(path)
-    for found in (recording, loaded):
-        assert [head.kind for head in found.heads()] == [head.kind for head in expected.heads()]
-        for call, own in zip(found, expected, strict=True):
-            assert torch.equal(call.weights(), own.weights())
+    for stored in (recording, loaded):
+        assert [head.kind for head in stored.heads()] == [head.kind for head in expected.heads()]
+        for call, other in zip(stored, expected, strict=True):
+            assert torch.equal(call.weights(), other.weights())
 
 
 @pytest.fixture
@@ -48,36 +48,36 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The files that were written, which are nowhere to be found after it."""
+    """The paths of the written files, which must not exist afterwards."""
     paths, save = [], file.save
-    monkeypatch.setattr(file, "save", lambda *given: paths.append(given[1]) or save(*given))
+    monkeypatch.setattr(file, "save", lambda *args: paths.append(args[1]) or save(*args))
     return paths
 
 
 @pytest.mark.parametrize(("budget", "files"), [(None, 0), (3 * CALL, 0), (2 * CALL, 1), (0, 3)])
 def test_what_is_spilled_is_the_same(model, temporary, written, budget, files):
-    with heedful.record(model) as whole:
+    with heedful.record(model) as unspilled:
         model(IDS)
     with heedful.record(model, budget=budget) as recording:
         model(IDS)
     assert len(written) == files
-    for one, other in zip(whole.sequences, recording.sequences, strict=True):
-        for a, b in zip(one, other, strict=True):
+    for sequence, other in zip(unspilled.sequences, recording.sequences, strict=True):
+        for a, b in zip(sequence, other, strict=True):
             assert torch.equal(a.weights(), b.weights())
             assert torch.equal(a.ids, b.ids)
     again = heedful.load(recording.save(temporary / "all.safetensors"))
-    assert torch.equal(again[2].weights(), whole[2].weights())
+    assert torch.equal(again[2].weights(), unspilled[2].weights())
 
 
 def test_what_is_spilled_is_no_longer_held(model, temporary):
     with heedful.record(model) as recording:
         model(IDS)
     capture = recording._captures[1]
-    again, held = Spill(0).keep(capture), weakref.ref(capture.query)
+    again, query_ref = Spill(0).store(capture), weakref.ref(capture.query)
     expected = capture.query.tolist()
     del capture, recording
     gc.collect()
-    assert held() is None
+    assert query_ref() is None
     assert again.query.tolist() == expected
 
 
@@ -90,11 +90,11 @@ def test_a_program_that_is_killed_leaves_no_file(model, temporary):
     call = recording[2]
     del recording
     gc.collect()
-    assert call.weights().shape == weights.shape  # what is still held can still be read
+    assert call.weights().shape == weights.shape  # a call that is still referenced can be read
 
 
 def test_files_that_keep_their_names_go_with_the_recording(model, temporary, monkeypatch):
-    """As on Windows, where what is mapped cannot be removed."""
+    """As on Windows, where mapped files cannot be removed."""
     tried, remove = set(), shutil.rmtree
     monkeypatch.setattr(
         shutil,
@@ -110,7 +110,7 @@ def test_files_that_keep_their_names_go_with_the_recording(model, temporary, mon
 
 
 def test_a_full_disk_leaves_no_file(model, temporary, monkeypatch):
-    def is_full(*given):
+    def is_full(*arguments):
         raise SaveError("cannot write", cause="a full disk")
 
     monkeypatch.setattr(file, "save", is_full)

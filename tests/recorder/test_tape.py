@@ -1,4 +1,4 @@
-"""Operations between two products, run again: the model's own weights to the last bit."""
+"""Steps between two products, replayed: they give the model's weights to the last bit."""
 
 import math
 
@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from heedful.errors import RunError
-from heedful.recorder.doors.tape import NO_MAP, UNMET, Tape
-from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, cells_of, in_cells
+from heedful.recorder.doors.tape import NO_MAP, UNUSED, Tape
+from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, cells_of, replayed_weights
 from heedful.recorder.doors.tape_steps import name_of
 
 B, H, N, M, D = 2, 3, 5, 7, 4
@@ -20,7 +20,7 @@ SHUFFLED = torch.randperm(M)
 
 
 def watched(run, *given, parameters=()):
-    """What a tape reports of a function: the meetings, the reasons, and the function's result."""
+    """The taped calls, the missed reasons and the result of a function that runs inside a tape."""
     met, missed = [], []
     tape = Tape(
         parameters, lambda: True, lambda: "attn", met.append, lambda *of: missed.append(of), {}
@@ -96,7 +96,7 @@ def test_weights_run_again_are_the_models_own_bit_for_bit(mode, spelling, dtype)
     assert torch.equal(output, expected[1])
     assert missed == []
     cells = cells_of(meeting)
-    assert torch.equal(in_cells(meeting).reshape(weights.shape), weights)
+    assert torch.equal(replayed_weights(meeting).reshape(weights.shape), weights)
     assert [cells.kinds.count(kind) for kind in (QUERIES, KEYS)] == [1, 1]
     assert torch.equal(cells.query[cells.queries].reshape(query.shape), query)
     assert torch.equal(cells.key[cells.keys].reshape(key.shape), key)
@@ -116,7 +116,7 @@ def test_keys_that_were_moved_keep_their_rows(way):
     [meeting], _, _ = watched(lambda: MOVED[way](query @ key.mT).softmax(-1) @ value)
     cells = cells_of(meeting)
     scores = (cells.query[cells.queries] * cells.key[cells.keys]).sum(-1)
-    weights = in_cells(meeting)
+    weights = replayed_weights(meeting)
     torch.testing.assert_close(scores.softmax(-1).view(weights.shape), weights)
 
 
@@ -125,7 +125,7 @@ def test_keys_times_queries_are_turned():
     [meeting], missed, _ = watched(lambda: value.mT @ (key @ query.mT).softmax(-2))
     cells = cells_of(meeting)
     assert missed == []
-    assert (cells.kinds, cells.is_turned) == ([BATCH, BATCH, KEYS, QUERIES], True)
+    assert (cells.kinds, cells.is_transposed) == ([BATCH, BATCH, KEYS, QUERIES], True)
     assert torch.equal(cells.query, query.flatten(0, 2))
     assert torch.equal(cells.key, key.flatten(0, 2))
 
@@ -135,7 +135,7 @@ def test_dropout_is_left_out():
     [meeting], missed, _ = watched(lambda: F.dropout((query @ key.mT).softmax(-1), 0.5) @ value)
     assert missed == []
     assert meeting.weights.step.is_dropped
-    assert torch.equal(in_cells(meeting), (query @ key.mT).softmax(-1))
+    assert torch.equal(replayed_weights(meeting), (query @ key.mT).softmax(-1))
 
 
 def test_a_product_with_a_parameter_begins_no_tape():
@@ -152,7 +152,7 @@ def test_reasons_for_what_is_no_call():
     for run, missed in (
         (lambda: (query @ key.mT) @ value, None),
         (lambda: (3 * (query @ key.mT).softmax(-1)) @ value, NO_MAP),
-        (lambda: (query @ key.mT).softmax(-1), UNMET),
+        (lambda: (query @ key.mT).softmax(-1), UNUSED),
         (lambda: query @ key.mT, None),
     ):
         met, reasons, _ = watched(run)

@@ -1,4 +1,4 @@
-"""A softmax and products by hand: the map that is shown is the model's, however it is written."""
+"""Attention by hand in many spellings: the recorded map is the model's."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import heedful
-from heedful.recorder.doors.tape import NO_MAP, UNMET
+from heedful.recorder.doors.tape import NO_MAP, UNUSED
 
 
 def over_its_sum(raised):
@@ -110,7 +110,7 @@ def test_weights_that_meet_values_in_no_product_are_missed():
     def attend(query, key):
         return ((query @ key.mT).softmax(-1)[..., None] * key.unsqueeze(-3)).sum(-2)
 
-    looked_at(Heads(attend), *tokens(), missed={"Heads": UNMET})
+    looked_at(Heads(attend), *tokens(), missed={"Heads": UNUSED})
 
 
 KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:, None])
@@ -118,7 +118,7 @@ KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:,
 
 @pytest.mark.parametrize("is_masked", [False, True])
 def test_both_sides_of_the_same_scores(is_masked):
-    """As in BiDAF, which hides padding by numbers far below all scores."""
+    """As in BiDAF, which masks padding by numbers far below all scores."""
 
     def bidaf(x, y):
         scores = x @ y.mT
@@ -163,9 +163,9 @@ def test_one_softmax_of_several_values_is_one_call():
 @pytest.mark.parametrize("low", [-1e9, -torch.inf])
 @pytest.mark.parametrize("other", ["same", "rolled", "second"])
 def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, other):
-    """As ESPnet and SEW-D do, so that rows of padding, which see nothing, weigh nothing.
+    """As in ESPnet and SEW-D: padding rows, which may attend to nothing, have zero weights.
 
-    With another mask for one of both, what is left of such a row is uniform over half of the keys.
+    If the two masks differ, such a row is uniform over half of the keys.
     """
     hidden = torch.rand(B, 1, N, M, generator=torch.Generator().manual_seed(1)) < 0.4
     hidden[..., 0] = False
@@ -222,7 +222,7 @@ def test_values_and_chosen_heads_are_kept(tmp_path):
 def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads):
     """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding.
 
-    At the left, a query that is padding sees no key but itself, so that all later ones are equal.
+    With left padding, a padding query may attend only to itself, so all later keys are equal.
     """
     before, keep = torch.ones(M, M).tril(), torch.ones(2, 1, 1, M)
     keep[1, ..., pads] = 0.0

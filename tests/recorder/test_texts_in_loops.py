@@ -1,4 +1,4 @@
-"""Models that call attention for one text after the other: each call is shown as its own text's."""
+"""Models that attend to one text after another: each call belongs to its own text."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.recording.head_totals import HeadTotals
-from heedful.views.notebook.kernel_side import opened_on
+from heedful.views.notebook.kernel_side import texts_and_view
 
 B, N = 3, 7
 
@@ -21,7 +21,7 @@ def attended(query, key):
 
 
 class Loops(Heads):
-    """Attends to parts of a batch one after the other: `parts` gives the places of each."""
+    """Attends to parts of a batch in turn: `parts` yields the indices of each."""
 
     def __init__(self, parts, does=attended):
         super().__init__(does)
@@ -43,7 +43,7 @@ def by_twos(count):
     return torch.arange(count).split(2)
 
 
-ORDER = "which of the 3 texts it is of is by the order of the calls"
+ORDER = "its text, one of 3, is guessed from the order of the calls"
 
 
 def recorded(model, *given, **options):
@@ -53,16 +53,16 @@ def recorded(model, *given, **options):
 
 
 def maps_of(model, x):
-    """The weights of each text by their definition."""
+    """The weights of each text by definition."""
     return [weighed(*model.heads(text[None]))[0] for text in x]
 
 
-def near(one, other):
-    torch.testing.assert_close(one, other, atol=2e-6, rtol=1e-5)
+def near(result, expected):
+    torch.testing.assert_close(result, expected, atol=2e-6, rtol=1e-5)
 
 
 def is_of_its_text(recording, maps, calls=1):
-    """Each sequence has the calls of its text, and no others."""
+    """Each sequence has exactly the calls of its text."""
     assert len(recording.sequences) == len(maps)
     for b, (sequence, map_) in enumerate(zip(recording.sequences, maps, strict=True)):
         assert [call.proof for call in sequence] == ["proved"] * calls, sequence[0].why
@@ -92,10 +92,10 @@ def test_each_text_has_its_own_calls_once_verified(parts, options):
 
 def test_several_texts_in_a_call_are_refused_unless_axes_are_told():
     model, x = Loops(by_twos), torch.randn(4, N, WIDTH)
-    recording = looked_at(model, x, missed={"Loops": "of 4 texts; expected texts before heads"})
+    recording = looked_at(model, x, missed={"Loops": "for 4 texts; expected texts before heads"})
     assert "axes=" in recording.missed["Loops"]
-    told = looked_at(model, x, axes={"Loops": "b h n d"})
-    shows(told, maps_of(model, x), proof="proved", layout="guessed")
+    recording = looked_at(model, x, axes={"Loops": "b h n d"})
+    shows(recording, maps_of(model, x), proof="proved", layout="guessed")
 
 
 class Twice(Loops):
@@ -110,7 +110,7 @@ class Twice(Loops):
 
     def forward(self, x):
         order = [(b, more) for b in range(len(x)) for more in (0, 1)]
-        order = order if self.again == "text by text" else sorted(order, key=lambda one: one[1])
+        order = order if self.again == "text by text" else sorted(order, key=lambda pair: pair[1])
         return torch.stack([self.attend(x[b : b + 1] + more) for b, more in order])
 
 
@@ -145,7 +145,7 @@ def test_a_module_that_is_called_for_all_texts_and_then_for_each():
 
 
 class Cut(Loops):
-    """Attends to the tokens of each text, of which there are other numbers."""
+    """Attends to the tokens of each text; texts have unequal lengths."""
 
     def forward(self, x, lengths):
         cut = zip(x, lengths.tolist(), strict=True)
@@ -161,7 +161,7 @@ def test_texts_of_unequal_lengths():
 
 
 class Windows(Loops):
-    """Attends inside windows of each text, which are the batch of its call."""
+    """Attends inside windows of each text; the windows are the batch of its call."""
 
     def forward(self, x, sizes=None):
         sizes = [2] * len(x) if sizes is None else sizes.tolist()
@@ -184,7 +184,7 @@ def test_windows_of_a_text_are_its_parts_once_verified(sizes):
 
 
 class Common(Loops):
-    """Attends to the same words beside all texts but the last, which nothing of theirs tells."""
+    """Attends to all texts but the last with the same words, which no input reveals."""
 
     def __init__(self):
         super().__init__(one_by_one)
@@ -233,7 +233,7 @@ def test_a_file_with_a_wrong_text_is_refused(tmp_path, first):
 
 
 class Words(Loops):
-    """A text model: ids of tokens, of which each text is attended to by itself."""
+    """A text model with token ids, which attends to each text separately."""
 
     def __init__(self, does=attended):
         super().__init__(one_by_one, does)
@@ -245,10 +245,10 @@ class Words(Loops):
 
 def test_tokens_are_those_of_the_text():
     model, ids = Words(), torch.arange(B * N).view(B, N) % 9
-    recording = recorded(model, ids, tokenizer=lambda several: [f"w{one}" for one in several])
+    recording = recorded(model, ids, tokenizer=lambda several: [f"w{token}" for token in several])
     assert {call.tokens and len(call.tokens) for call in recording} == {None}
     recording.verify(model, ids)
-    words = [[f"w{one}" for one in text] for text in ids.tolist()]
+    words = [[f"w{token}" for token in text] for text in ids.tolist()]
     assert [sequence[0].tokens for sequence in recording.sequences] == words
     assert [sequence[0].query_tokens for sequence in recording.sequences] == words
     assert recording.tokens == words
@@ -262,7 +262,7 @@ def test_tokens_are_those_of_the_text():
 
 
 class Hides(Loops):
-    """Hides the padding of each text, of which the inputs tell."""
+    """Masks the padding of each text, which its inputs describe."""
 
     def forward(self, x, attention_mask):
         pairs = zip(x.split(1), attention_mask.bool().split(1), strict=True)
@@ -307,9 +307,9 @@ def test_a_row_that_is_not_the_models_refutes_the_call_of_its_text_alone(tmp_pat
     with pytest.raises(RunError, match="row 20 of head 1"):
         bad[0].summary()
     again = heedful.load(recording.save(tmp_path / "r"))
-    for one in (recording, again):
-        assert [sequence[0].proof for sequence in one.sequences] == ["proved", "proved", "refuted"]
-        assert [check.proof for _, check in one.certificate()] == ["proved", "proved", "refuted"]
+    for each in (recording, again):
+        assert [sequence[0].proof for sequence in each.sequences] == ["proved", "proved", "refuted"]
+        assert [check.proof for _, check in each.certificate()] == ["proved", "proved", "refuted"]
 
 
 def test_what_is_gathered_over_texts_counts_each_once():
@@ -328,14 +328,14 @@ def test_a_page_opens_on_the_call_of_its_text():
     recording.verify(model, x)
     second = recording.sequences[1]
     for shown in (second, second[0]):
-        texts, address = opened_on(shown)
+        texts, address = texts_and_view(shown)
         assert address == "call=0.1.0"
         near(texts.call(0, 1, 0).weights(), maps_of(model, x)[1])
 
 
 @pytest.mark.parametrize("loops", [False, True])
 def test_a_table_of_queries_and_keys_is_no_padding_of_as_many_texts(loops):
-    """Row b of it is taken with text b, and looks like its padding."""
+    """An additive table whose row b belongs to text b, and looks like its padding."""
 
     class Masked(nn.Module):
         def __init__(self):
@@ -366,7 +366,7 @@ def test_a_table_of_queries_and_keys_is_no_padding_of_as_many_texts(loops):
 
 
 class InParts(nn.Module):
-    """Gives a model that reads ids several texts at a time, as wrappers of large batches do."""
+    """Passes several texts at a time to a model that reads ids, as wrappers of large batches do."""
 
     def __init__(self, size):
         super().__init__()
@@ -382,7 +382,7 @@ class InParts(nn.Module):
 def test_texts_that_a_wrapper_gives_in_parts_keep_their_own_names(texts, size, tmp_path):
     model, ids = InParts(size).eval(), torch.arange(8 * texts).view(texts, 8) % 60
     with torch.no_grad():
-        recording = recorded(model, ids, tokenizer=lambda ids: [f"t{one}" for one in ids])
+        recording = recorded(model, ids, tokenizer=lambda ids: [f"t{token}" for token in ids])
     recording.verify(model, ids)
     for now in (recording, heedful.load(recording.save(tmp_path / "kept"))):
         assert len(now.sequences) == len(ids)
@@ -392,4 +392,4 @@ def test_texts_that_a_wrapper_gives_in_parts_keep_their_own_names(texts, size, t
             near(call.weights(), alone.weights())
             assert call.proof == "proved"
             assert torch.equal(call.ids, text)
-            assert call.tokens == [f"t{one}" for one in text.tolist()]
+            assert call.tokens == [f"t{token}" for token in text.tolist()]

@@ -51,7 +51,7 @@ class Checkpointed(nn.Module):
 
 
 def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
-    """What is recomputed there for gradients was recorded when it ran."""
+    """A call that checkpointing recomputes for gradients was recorded when it first ran."""
     model = Checkpointed()
     with heedful.record(model) as recording:
         thread = threading.Thread(target=model(torch.randn(1, 5, 12)).sum().backward)

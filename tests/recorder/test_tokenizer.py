@@ -11,7 +11,7 @@ from heedful.generate import Sampling, generate
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.recorder.doors.tape import NO_MAP
 from heedful.text import CharacterTokenizer
-from heedful.token_names import naming_of
+from heedful.token_names import token_labeller
 
 LETTERS = CharacterTokenizer(" abcdefg")
 IDS = torch.tensor([[1, 2, 3, 2, 7, 5], [4, 4, 1, 0, 0, 0]])
@@ -28,10 +28,10 @@ def test_each_sequence_has_its_own_without_padding(tmp_path):
         with heedful.record(model, tokenizer=LETTERS) as recording:
             model(ids, keep=keep)
         expected = [LETTERS.pieces(row[real].tolist()) for row, real in zip(ids, keep, strict=True)]
-        for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
-            assert one.tokens == expected
-            assert one.target_tokens is None
-            for text, sequence in zip(expected, one.sequences, strict=True):
+        for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
+            assert each.tokens == expected
+            assert each.target_tokens is None
+            for text, sequence in zip(expected, each.sequences, strict=True):
                 for call in sequence:
                     assert call.tokens == call.key_tokens == call.query_tokens == text
 
@@ -50,12 +50,12 @@ class Processor:
 def test_tokenizers_of_every_make():
     theirs = word_level(pytest.importorskip("tokenizers"))
     for tokenizer in (theirs, Processor(theirs)):
-        naming = naming_of(tokenizer)
+        naming = token_labeller(tokenizer)
         assert naming([1, 2, 0]) == ["the", "cat", "[UNK]"]
         assert naming([3, 90]) == ["sat", "id 90"]  # a row that a model has beyond its vocabulary
         assert naming.unknown == 0
-    assert naming_of(LETTERS)([1, 0]) == ["a", "·"]
-    assert naming_of(words_of)([4, 2]) == ["<4>", "<2>"]
+    assert token_labeller(LETTERS)([1, 0]) == ["a", "·"]
+    assert token_labeller(words_of)([4, 2]) == ["<4>", "<2>"]
     for wrong in (3, "gpt2", [], GPT):
         with pytest.raises(ArgumentError, match=r"a tokenizer of type .*; expected one of"):
             heedful.record(nn.Linear(2, 2), tokenizer=wrong).__enter__()
@@ -68,7 +68,7 @@ def test_a_function_that_gives_no_name_for_each_is_one_line(gives):
     model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
     with heedful.record(model, tokenizer=gives) as recording:
         model(IDS)
-    with pytest.raises(ArgumentError, match=r"a tokenizer that made .* of \d ids; expected a list"):
+    with pytest.raises(ArgumentError, match=r"a tokenizer that returned .* for \d ids; expected"):
         _ = recording[0].tokens
 
 
@@ -78,8 +78,8 @@ def test_every_pass_of_a_generation_and_the_whole(cached):
     prompt = IDS[0].tolist()
     with heedful.record(model, tokenizer=words_of) as recording:
         made = [
-            int(one)
-            for one in generate(
+            int(token)
+            for token in generate(
                 model, prompt, tokens=5, sampling=Sampling(temperature=0), cache=cached
             )
         ]
@@ -97,7 +97,7 @@ def test_one_text_has_no_target():
     model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
     with heedful.record(model) as recording:
         model(IDS[:1])
-    with pytest.raises(ArgumentError, match="target_tokens of a model that reads one text"):
+    with pytest.raises(ArgumentError, match="target_tokens for a model with one text"):
         recording.target_tokens = [words_of(range(6))]
     assert recording.target_tokens is None
 
@@ -118,8 +118,8 @@ class Two(nn.Module):
         config = BertConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)
         self.asking, self.answering = Bert(config), Bert(config)
 
-    def forward(self, asked, answers):
-        return self.asking(**asked), self.answering(**answers)
+    def forward(self, question, answers):
+        return self.asking(**question), self.answering(**answers)
 
 
 @pytest.mark.parametrize("first", ["long", "short"])
@@ -192,9 +192,9 @@ def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):
     read = [words_of(row[real].tolist()) for row, real in zip(IDS, KEEP, strict=True)]
     written = [words_of(row.tolist()) for row in target]
     recording.tokens, recording.target_tokens = read, written  # they fit
-    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
-        assert (one.tokens, one.target_tokens) == (read, written)
-        for b, (reads, writes, crosses) in enumerate(one.sequences):
+    for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        assert (each.tokens, each.target_tokens) == (read, written)
+        for b, (reads, writes, crosses) in enumerate(each.sequences):
             assert reads.tokens == read[b]
             assert writes.tokens == written[b]
             assert crosses.tokens is None

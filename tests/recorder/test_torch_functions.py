@@ -96,15 +96,15 @@ def test_torchs_own_transformer_with_gradients():
         "memory_key_padding_mask": PADDING,
         "tgt_mask": nn.Transformer.generate_square_subsequent_mask(7),
     }
-    found = []
+    results = []
     for context in (heedful.record(nn.Identity()), heedful.record(model)):
         model.zero_grad()
         with context as recording:
             loss = model(source, target, **options).square().sum()
         loss.backward()
-        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other)
+        results.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for result, other in zip(*results, strict=True):
+        assert torch.equal(result, other)
     kinds = ["self", "self", "causal", "cross", "causal", "cross"]
     assert [call.kind for call in recording] == kinds
     # the pairs are read from the second sequence, whose source has five tokens
@@ -179,8 +179,8 @@ def test_a_model_is_copied_and_saved_while_it_is_recorded():
     del recording
     gc.collect()
     assert is_gone() is None
-    for one in (pickle.loads(saved), best, pickle.loads(pickle.dumps(best))):
-        assert torch.equal(one(x), expected)
+    for twin in (pickle.loads(saved), best, pickle.loads(pickle.dumps(best))):
+        assert torch.equal(twin(x), expected)
 
 
 class Kernel(nn.Module):
@@ -201,9 +201,9 @@ def test_masks_of_any_number_of_axes(lead, kind):
     recording = looked_at(Kernel(), query, key, {"attn_mask": mask, "scale": 0.7})
     scores = 0.7 * query @ key.mT
     scores = scores + mask if kind == "added" else scores.masked_fill(~mask, -math.inf)
-    found = torch.stack([sequence[0].weights() for sequence in recording.sequences])
+    weights = torch.stack([sequence[0].weights() for sequence in recording.sequences])
     torch.testing.assert_close(
-        found.reshape(*lead, 5, 6), scores.softmax(-1), atol=2e-6, rtol=0
+        weights.reshape(*lead, 5, 6), scores.softmax(-1), atol=2e-6, rtol=0
     )  # fmt: skip
     assert recording[0].check.passed
     assert recording[0].proof == "proved"
@@ -296,7 +296,7 @@ def test_nothing_of_a_pass_is_held_when_the_block_has_ended(kind):
             made = model(given)
             alive = [weakref.ref(given), weakref.ref(made)]
             del given, made
-        assert [one() for one in alive] == [None, None]
+        assert [reference() for reference in alive] == [None, None]
         assert len(recording) == (kind == "encoder layer")
     finally:
         gc.enable()

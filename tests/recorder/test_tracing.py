@@ -1,4 +1,4 @@
-"""A pass that torch traces is none of numbers: the graph is that without recording."""
+"""A pass that torch traces computes no numbers: its graph is that without a recording."""
 
 import itertools
 
@@ -40,7 +40,7 @@ def proxied(model, x):
 
 
 def strictly_exported(model, x):
-    """By dynamo, which follows the code of hooks: of such a pass nothing can be told."""
+    """By dynamo, which traces the code of hooks: such a pass cannot be reported."""
     return torch.export.export(model, (x,), strict=True).graph
 
 
@@ -79,7 +79,7 @@ def test_tensors_without_numbers_are_told_of(attend):
 
 
 class Tracing(nn.Module):
-    """It traces its part before it calls it."""
+    """A model that traces its part before it calls it."""
 
     def __init__(self, attend):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The door of transformers: what it refuses, and that it leaves nothing behind."""
+"""The door to transformers: what it refuses, and that it removes its patch."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.ops.log_sum_exp import Catching
+from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.map_region import weights as of_causes
 from heedful.recorder.axes import call_kind
 from heedful.recorder.doors import transformers_interface, unsupported
@@ -87,15 +87,15 @@ def test_a_model_that_is_not_recorded_is_left_alone(model):
 
 @pytest.mark.parametrize("length", [1, 7])
 def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
-    """For one query it is not; and eager attention applies the mask that it is given, or none."""
+    """A single query is not masked; eager attention applies only the mask that is passed."""
     module = nn.Module()
     query = torch.randn(2, 3, length, 4)
     tensors = (query, torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4))
 
     def causal(implementation, **given):
         output = query.transpose(1, 2)
-        seen = transformers_interface.translated(
-            implementation, module, (*tensors, None), given, output, Catching()
+        seen = transformers_interface.from_arguments(
+            implementation, module, (*tensors, None), given, output, LogSumExpMode()
         )
         return seen.mask is not None
 
@@ -108,16 +108,16 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
 
 
 def test_a_boolean_mask_is_added_by_eager_attention():
-    """As 1 and 0, which hides nothing: so Grounding DINO's text model computes it."""
+    """A boolean mask is added as 1 and 0 and hides nothing, as in Grounding DINO's text model."""
     from transformers.models.bert.modeling_bert import eager_attention_forward
 
     query, key, value = torch.randn(3, 2, 3, 5, 4)
     mask, module = torch.eye(5).bool().expand(2, 1, 5, 5), nn.Module().eval()
     output, weights = eager_attention_forward(module, query, key, value, mask)
-    given = ("eager", module, (query, key, value, mask), {}, output, Catching())
-    kept = settled(transformers_interface.translated(*given))
+    given = ("eager", module, (query, key, value, mask), {}, output, LogSumExpMode())
+    kept = settled(transformers_interface.from_arguments(*given))
     assert kept.check.passed
-    torch.testing.assert_close(of_causes(kept.causes(1)), weights[1], atol=2e-6, rtol=0)
+    torch.testing.assert_close(of_causes(kept.inputs(1)), weights[1], atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -141,21 +141,21 @@ def test_the_name_of_a_module_tells_cross_attention(name, crosses):
 
 
 def stance():
-    """How torch's compiler stands in this process."""
+    """The state of torch's compiler in this process."""
     return torch._dynamo.eval_frame._stance.stance
 
 
 @pytest.mark.parametrize("first_out", [0, 1])
 def test_two_threads_that_leave_in_any_order_leave_nothing_patched(model, first_out):
-    """Both are inside at once; each has its own model's calls, also when the other has left."""
+    """Both record at once; each gets its own model's calls, also after the other has ended."""
     original, before = AttentionInterface.get_interface, stance()
     models = [model, transformers.LlamaModel(model.config).eval()]
     both, left = threading.Barrier(2, timeout=20), threading.Event()
-    found, errors = {}, []
+    recordings, errors = {}, []
 
     def run(me):
         with torch.no_grad(), heedful.record(models[me]) as recording:
-            found[me] = recording
+            recordings[me] = recording
             both.wait()
             models[me](IDS[:, : 5 + me])
             both.wait()
@@ -181,16 +181,16 @@ def test_two_threads_that_leave_in_any_order_leave_nothing_patched(model, first_
     assert AttentionInterface.get_interface is original
     assert stance() == before
     assert transformers_interface._listeners == []
-    for me, recording in found.items():
+    for me, recording in recordings.items():
         assert len(recording) == (2 if me == first_out else 4)
         assert {call.shape for call in recording} == {(2, 5 + me, 5 + me)}
         assert all(call.check.passed for call in recording)
-    for one in models:
-        assert not any(module._forward_hooks for module in one.modules())
+    for model in models:
+        assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_nested_recordings_and_one_in_another_thread_inside(model):
-    """The inner ones leave, and the outer goes on."""
+    """The inner recordings end, and the outer one continues."""
     original = AttentionInterface.get_interface
     other = transformers.LlamaModel(model.config).eval()
 
@@ -247,7 +247,7 @@ ENDS = {
 @pytest.mark.parametrize("place", ["layers.1", "layers.1.self_attn.o_proj", "layers.0.mlp", ""])
 @pytest.mark.parametrize("inside", [True, False])
 def test_after_a_pass_that_ended_early_the_next_has_right_names(model, end, place, error, inside):
-    """Whether the user's hook was there before the record or comes while it runs."""
+    """The user's hook is there before the recording, or is added while it runs."""
 
     def fail(*_):
         raise error
@@ -288,7 +288,7 @@ def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model,
 
 
 class GoesOn(nn.Module):
-    """Goes on after its part has raised, and attends itself."""
+    """Continues after its part has raised, and attends itself."""
 
     def __init__(self, part):
         super().__init__()

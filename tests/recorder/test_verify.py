@@ -1,4 +1,4 @@
-"""`recording.verify`: probing finds what axes are of, settles nothing wrongly, leaves no trace."""
+"""`recording.verify`: probing finds the axes, settles nothing wrongly and leaves no trace."""
 
 from contextlib import suppress
 from functools import partial
@@ -19,7 +19,7 @@ transformers.logging.set_verbosity_error()
 
 
 class Core(nn.Module):
-    """A module of its own, which is given heads."""
+    """A module whose inputs have an axis of heads already."""
 
     def forward(self, query, key):
         return by_hand(query, key)
@@ -34,7 +34,7 @@ def by_kernel(query, key):
 
 
 class Attend(nn.Module):
-    """Attention of x (B, N, E), whose heads (B, …, H, N, D) are put in some order first."""
+    """Attention of x (B, N, E) whose heads (B, …, H, N, D) are permuted first."""
 
     def __init__(self, order=lambda heads: heads, way=by_hand, tokens=lambda x: x, shape=(0, N)):
         super().__init__()
@@ -93,7 +93,7 @@ WINDOWS = {
 
 
 class OneKeyHead(Attend):
-    """Queries of all heads stand in one axis, tokens first or heads first, and share a key head."""
+    """One axis holds the queries of all heads, tokens or heads first; they share a key head."""
 
     def __init__(self, order=lambda heads: heads):
         super().__init__(order)
@@ -108,7 +108,7 @@ class OneKeyHead(Attend):
 
 
 class Cached(Attend):
-    """Goes on from a cache, whose heads are no places, with some tokens."""
+    """Continues from a cache, whose axis of heads is no axis of positions."""
 
     def given(self, texts):
         return [*super().given(texts), torch.randn(texts, H, 7, D)]
@@ -195,7 +195,7 @@ def test_a_loop_over_texts_has_a_call_for_each(rows):
 
 
 def test_a_second_stream_that_shares_its_first_keys():
-    """ProphetNet, whose predicting streams see the main one and themselves."""
+    """ProphetNet, whose predicting streams attend to the main stream and to themselves."""
     config = transformers.ProphetNetConfig(
         vocab_size=30, hidden_size=E, num_encoder_layers=1, num_decoder_layers=1, ngram=2,
         num_encoder_attention_heads=H, num_decoder_attention_heads=H, encoder_ffn_dim=16,
@@ -209,7 +209,7 @@ def test_a_second_stream_that_shares_its_first_keys():
         output = model(**given, output_attentions=True)
     assert recording.verify(model, given) == {"verified": 4}
     scores = output.encoder_attentions[0], output.cross_attentions[0]  # it returns no weights
-    read, cross = (one.softmax(-1)[:, None] for one in scores)
+    read, cross = (score.softmax(-1)[:, None] for score in scores)
     main, ahead = output.decoder_attentions[0][:, None], output.decoder_ngram_attentions[0]
     for at, maps in enumerate((read, main, ahead, cross)):
         shows(recording, maps, at)
@@ -240,7 +240,7 @@ def test_what_is_not_settled_says_so_and_keeps_its_weights(way):
 
 
 class Restless(Attend):
-    """Everything that a pass may change: modes, buffers, and what is drawn."""
+    """Everything that a pass may change: modes, buffers and random states."""
 
     def __init__(self):
         super().__init__()
@@ -262,14 +262,14 @@ def test_everything_is_put_back_as_it_was(fails):
     model.train()
     model.q.eval(), model(x)
     model.fails = fails
-    state = {name: one.clone() for name, one in model.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
     drawn = torch.get_rng_state()
     with suppress(TimeoutError):
         recording.verify(model, x, progress=shares.append)
         assert not fails
     assert [module.training for module in model.modules()] == modes
-    assert all(torch.equal(state[name], one) for name, one in model.state_dict().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), drawn)
     assert torch.is_grad_enabled()
     assert shares == sorted(shares)
@@ -282,17 +282,17 @@ def test_what_cannot_be_verified_is_one_line(tmp_path):
     recording = recorded(model, x)
     loaded = heedful.load(recording.save(tmp_path / "r"))
     refused = [
-        (recording, model, x + 1, ArgumentError, "does something else than was recorded"),
+        (recording, model, x + 1, ArgumentError, "has other queries and keys than were recorded"),
         (recording, model, {"x": x, "y": x}, ArgumentError, "the model ends in TypeError"),
         (recording, model, [3], ArgumentError, "inputs with no tensor in them"),
         (recording, 5, x, ArgumentError, "a model of type int; expected the module"),
         (recorded(draws, x), draws, x, ArgumentError, "something else"),
-        (loaded, model, x, RunError, "from a file or of given maps"),
+        (loaded, model, x, RunError, "from a file or from maps"),
         (from_attentions([torch.eye(N).expand(1, 1, N, N)]), model, x, RunError, "from a file"),
     ]
-    for one, other, given, error, words in refused:
+    for candidate, other, given, error, words in refused:
         with pytest.raises(error, match=words) as raised:
-            one.verify(other, given)
+            candidate.verify(other, given)
         assert "expected" in str(raised.value)
         assert "\n" not in str(raised.value)
     assert (recording[0].layout, recording[0].proof) == ("usual", "proved")

@@ -1,4 +1,4 @@
-"""`recording.verify` is given the inputs of the first pass: what others, and other passes, mean."""
+"""`recording.verify` with the inputs of the first pass, and with other inputs."""
 
 import pickle
 
@@ -15,7 +15,7 @@ B, H, D, E = 3, 2, 4, 8
 
 
 class Attend(nn.Module):
-    """Attention of x (B, N, E) by a kernel that gets heads before texts, or after them."""
+    """Attention of x (B, N, E) by a kernel with heads before texts, or after them."""
 
     def __init__(self, heads_first):
         super().__init__()
@@ -57,7 +57,7 @@ def recorded(model, *passes, **options):
 def test_other_inputs_than_those_recorded_change_nothing(other, heads):
     model, x = Attend(heads_first=False), torch.randn(B, 5, E)
     recording = recorded(model, x, other(x), heads=heads)
-    with pytest.raises(ArgumentError, match="does something else than was recorded"):
+    with pytest.raises(ArgumentError, match="has other queries and keys than were recorded"):
         recording.verify(model, other(x))
     for text, [call, *_] in enumerate(recording.sequences):
         assert call.layout == "usual"
@@ -71,7 +71,7 @@ def test_a_usual_order_that_was_wrong_is_guessed_in_the_passes_that_were_not_pro
     assert recording.verify(model, passes[0]) == {"verified": 1, "guessed": 1}
     for text, map_ in enumerate(model.maps(passes[0])):
         near(recording.sequences[text][0].weights(), map_)
-    assert "its axes are others" in next(c for c in recording if c.pass_index == 1).why
+    assert "its axes are in another order" in next(c for c in recording if c.pass_index == 1).why
 
 
 def test_axes_that_contradict_the_inputs_are_guessed():

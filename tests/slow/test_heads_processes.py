@@ -123,7 +123,7 @@ def test_a_process_that_is_killed_ends_the_others(after, rank, trained, tmp_path
 HANGS = """
 import os, signal, sys
 import heedful
-from heedful.loaded import over_texts
+from heedful.loaded import survey
 from heedful.torchrun import started
 from heedful.recording import HeadTotals
 
@@ -133,7 +133,7 @@ class Stopping(HeadTotals):
         if started().rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-over_texts(heedful.open(sys.argv[1]), [sys.argv[2]], Stopping, processes=started(), timeout=4)
+survey(heedful.open(sys.argv[1]), [sys.argv[2]], Stopping, processes=started(), timeout=4)
 """
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.device import choose_products
+from heedful.device import choose_matmul_dtype
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/processes.md").read_text("utf-8")
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(200))
@@ -98,7 +98,7 @@ def test_what_is_shown_of_two_processes_is_what_they_say(heading, begin, folder)
     output, errors = ended(begin(line, "--steps", "4"))
     assert errors == ""
     said = output.splitlines()
-    products = str(choose_products("auto", torch.device("cpu"))).removeprefix("torch.")
+    products = str(choose_matmul_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
     for told in shown:
         told = told.replace("products in bfloat16", f"products in {products}")
         assert told in said or re.match(r"…|step 100", told), f"{told!r} is not in\n{output}"

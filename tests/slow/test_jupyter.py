@@ -25,7 +25,7 @@ recording""",
     "[one.name for one in threading.enumerate()].count('heedful-explorer'), 'threads'",
 )
 BUSY = "The kernel is busy: this goes on when it answers."
-ENDED = "The kernel was restarted or has ended: run the cell again to look further."
+ENDED = "The kernel was restarted or has ended: run the cell again to continue."
 
 
 @pytest.fixture
@@ -90,12 +90,12 @@ def test_numbers_two_pages_and_keys(jupyter, kind):
     first.map.focus()
     top = notebook.scrolled()
     notebook.page.mouse.wheel(0, -100)
-    notebook.soon(first.part.get_by_role("button", name="whole", exact=True).is_enabled)
+    notebook.soon(first.part.get_by_role("button", name="fit", exact=True).is_enabled)
     assert notebook.scrolled() == top
 
 
 def test_a_page_in_a_frame_has_the_same_numbers(jupyter):
-    notebook = jupyter("lab", CELLS[0] + ".home()", CELLS[2])
+    notebook = jupyter("lab", CELLS[0] + ".recording_ref()", CELLS[2])
     notebook.run(0)
     notebook.run(1)
     frame = notebook.frame(1)

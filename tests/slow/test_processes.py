@@ -107,12 +107,13 @@ COMMAND = """
 import os, resource, signal, sys, time
 from heedful import processes
 from heedful.train import loop
-hang_up = processes._hang_up
-processes._hang_up = lambda: (time.sleep(1), hang_up())
+hang_up = processes._abort_group
+processes._abort_group = lambda: (time.sleep(1), hang_up())
 take, what = loop.Training._step, eval(os.environ.get("WHAT", "[]"))
 def step(self, metrics):
     for restarts, rank, at, kind in what:
-        if (restarts, rank, at) == (self.here.restarts, self.here.rank, self.progress.step):
+        own = self.processes
+        if (restarts, rank, at) == (own.restarts, own.rank, self.progress.step):
             print("process", os.getpid(), flush=True)
             if isinstance(kind, int):
                 os.kill(os.getpid(), kind)

@@ -10,7 +10,7 @@ GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(
 
 @pytest.fixture(scope="session")
 def data():
-    """The folder of texts and ranks that is no part of the repository."""
+    """The folder of texts and ranks outside the repository."""
     folder = Path(__file__).resolve().parents[3] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the folder ../shared/data, with the texts and cl100k's ranks, is missing")
@@ -25,7 +25,7 @@ def cl100k(data, monkeypatch):
 
 @pytest.fixture(scope="session")
 def tiny():
-    """An encoding made here: bytes in an order of their own, eight joins, a gap, a special token.
+    """A tiny encoding: bytes in an unusual order, eight merges, a gap, a special token.
 
     'th' 256, 'he' 257, 'the' 258, ' the' 259, 'in' 260, 'ing' 261, two thirds of an em dash 262,
     the dash 263, <|end|> 270.
@@ -40,7 +40,7 @@ def tiny():
 
 @pytest.fixture
 def named_tiny(tiny, monkeypatch):
-    """The same, found by its name as if tiktoken knew it."""
+    """The same encoding, registered under its name in tiktoken."""
     real = tiktoken.list_encoding_names()
     monkeypatch.setattr(tiktoken, "list_encoding_names", lambda: ["tiny", *real])
     monkeypatch.setattr(tiktoken, "get_encoding", lambda name: tiny)

@@ -27,21 +27,21 @@ def test_ids_are_those_of_hugging_face(text):
 
 
 def test_both_libraries_split_each_character_alike():
-    """A pair of `a`, `1` or `!` with the first byte of a character is joined in one word only."""
+    """`a`, `1` or `!` merges with a character's first byte only if both are in the same word."""
     chars = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
     firsts = {char.encode()[:1] for char in chars}
     ranks = {bytes([byte]): byte for byte in range(256)}
     ranks |= {before + first: 0 for before in (b"a", b"1", b"!") for first in firsts}
     ranks = {token: rank for rank, token in enumerate(ranks)}
-    one = tiktoken.Encoding("one", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
+    encoding = tiktoken.Encoding("one", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
     other = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for before in "a1!":
-        joined = [len(one.encode_ordinary(before + c)) == len(c.encode()) for c in chars]
+        joined = [len(encoding.encode_ordinary(before + c)) == len(c.encode()) for c in chars]
         assert joined == [len(other.pre_tokenize_str(before + c)) == 1 for c in chars]
 
 
-def test_a_tokenizer_on_which_the_libraries_would_part_is_left_to_hugging_face():
-    """`abc` comes from (ab, c) only, but with (b, c) joined first (a, bc) is what stands there."""
+def test_a_tokenizer_that_tiktoken_would_encode_differently_is_left_to_hugging_face():
+    """`abc` arises only from (ab, c), but (b, c) is merged first, which leaves (a, bc)."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     joins = [("b", "c"), ("a", "b"), ("ab", "c")]
     vocabulary = {token: id for id, token in enumerate([*alphabet, "bc", "ab", "abc"])}
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_a_text_without_words_is_learned_too():
-    """One word of a million letters would take minutes if each join walked along all of it."""
+    """A word of a million letters would take minutes if each merge scanned all of it."""
     tokenizer = BPETokenizer.train(["ACGT" * 250_000], 264)
     assert b"ACGTACGT" in {tokenizer.token_bytes(id) for id in range(256, 264)}
     assert tokenizer.decode(tokenizer.encode("ACGT" * 9 + "A")) == "ACGT" * 9 + "A"

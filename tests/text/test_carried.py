@@ -1,4 +1,4 @@
-"""A tokenizer's file carries the ranks of its encoding: no cache, no network, the same ids."""
+"""A tokenizer's file contains the ranks of its encoding: it needs no cache and no network."""
 
 import json
 
@@ -8,7 +8,7 @@ import tiktoken
 
 from heedful.errors import RunError, TextError
 from heedful.text import TiktokenTokenizer, load_tokenizer, open_encoding
-from heedful.text.tiktoken_encoding import described, encoding_of
+from heedful.text.tiktoken_encoding import encoding_data, encoding_from
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def cut_off(monkeypatch, tmp_path):
 
 
 def again(encoding):
-    """The encoding from its description, by way of a file's text."""
-    return encoding_of(encoding.name, json.loads(json.dumps(described(encoding))))
+    """Restore the encoding from its data after a round trip through JSON."""
+    return encoding_from(encoding.name, json.loads(json.dumps(encoding_data(encoding))))
 
 
-def test_all_of_an_encoding_is_carried(tiny):
-    """With its gap between the ranks and the special token, and gaps between ranks."""
+def test_encoding_data_restores_the_encoding(tiny):
+    """Gaps between ranks, and between the ranks and the special token, are restored too."""
     other = again(tiny)
     for name in ("name", "_pat_str", "_mergeable_ranks", "_special_tokens", "max_token_value"):
         assert getattr(other, name) == getattr(tiny, name)
@@ -60,11 +60,11 @@ def test_what_is_saved_opens_without_cache_and_network(tiny, tmp_path, cut_off):
     ],
 )
 def test_damaged_ranks_are_refused(change, tiny, tmp_path):
-    TiktokenTokenizer.whole(tiny).save(tmp_path)
+    TiktokenTokenizer.full(tiny).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     about = json.loads(path.read_text())
     about["carried"]["tokens"] = change(about["carried"]["tokens"])
-    del about["crc32"]  # that of the file would find it first
+    del about["crc32"]  # the file's checksum would detect the damage first
     path.write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"cannot read .*tokenizer\.json"):
         load_tokenizer(tmp_path)
@@ -73,7 +73,7 @@ def test_damaged_ranks_are_refused(change, tiny, tmp_path):
 def test_an_encoding_is_loaded_by_its_name(named_tiny, tmp_path, monkeypatch):
     assert load_tokenizer("tiny").encode("the<|end|>") == named_tiny.encode_ordinary("the<|end|>")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny").mkdir()  # a directory of that name comes first
+    (tmp_path / "tiny").mkdir()  # a directory takes precedence over an encoding's name
     with pytest.raises(RunError, match="no file"):
         load_tokenizer("tiny")
 

@@ -7,7 +7,7 @@ from heedful.text import CharacterTokenizer
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1).filter(any))
-def test_ids_are_places_among_the_sorted_characters(pieces):
+def test_ids_are_indices_into_the_sorted_characters(pieces):
     tokenizer = CharacterTokenizer.train(pieces)
     text = "".join(pieces)
     alphabet = sorted(set(text))

@@ -1,4 +1,4 @@
-"""Byte pairs in RoBERTa's frame: the ids of transformers, whole and cut, from each form of file."""
+"""Byte-level BPE with RoBERTa's special tokens: transformers' ids, with and without truncation."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.text import FramedTokenizer, WordPieceTokenizer, load_tokenizer
+from heedful.text import RobertaTokenizer, WordPieceTokenizer, load_tokenizer
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -33,12 +33,12 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(files, tmp_path_factory):
-    """Theirs and ours; <mask> takes the space before it, as RoBERTa's does."""
+    """transformers' tokenizer and heedful's; <mask> includes the space before it, as RoBERTa's."""
     folder = tmp_path_factory.mktemp("roberta")
     mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)
     theirs = transformers.RobertaTokenizer.from_pretrained(files, mask_token=mask)
     theirs.save_pretrained(folder)
-    return theirs, FramedTokenizer(load_tokenizer(folder))
+    return theirs, RobertaTokenizer(load_tokenizer(folder))
 
 
 @given(TEXTS, st.none() | TEXTS.filter(bool))
@@ -53,15 +53,15 @@ def test_ids_are_those_of_transformers_on_any_text_and_pair(pair, text, second):
 
 @given(TEXTS.filter(str.strip), st.none() | TEXTS.filter(str.strip), st.integers(6, 20))
 @settings(max_examples=150)
-def test_a_text_is_cut_as_transformers_does(pair, words, text, second, most):
+def test_truncation_equals_that_of_transformers(pair, words, text, second, most):
     for theirs, ours in (pair, words):
         assume(all(ours.encode(part) for part in (text, second) if part))
-        inputs = ours.inputs(text, second, most=most)
+        inputs = ours.inputs(text, second, max_tokens=most)
         wanted = theirs(text, second, truncation=True, max_length=most)
         assert inputs.ids == wanted.input_ids
         assert inputs.segments == wanted.get("token_type_ids", [0] * len(inputs.ids))
-    with pytest.raises(ArgumentError, match="room for 1 tokens beside the frame"):
-        pair[1].inputs("Paris", "Madrid", most=5)
+    with pytest.raises(ArgumentError, match="room for 1 tokens beside the special tokens"):
+        pair[1].inputs("Paris", "Madrid", max_tokens=5)
 
 
 @pytest.fixture(scope="module")
@@ -73,21 +73,21 @@ def words(tmp_path_factory):
     return transformers.BertTokenizer.from_pretrained(folder), ours
 
 
-def test_older_files_have_the_same_frame(files, pair, tmp_path):
+def test_older_files_have_the_same_special_tokens(files, pair, tmp_path):
     shutil.copytree(files, tmp_path / "old")
-    theirs = transformers.RobertaTokenizer.from_pretrained(files)  # its <mask> takes no space
-    ours = FramedTokenizer(load_tokenizer(tmp_path / "old"))
+    theirs = transformers.RobertaTokenizer.from_pretrained(files)  # <mask> includes no space
+    ours = RobertaTokenizer(load_tokenizer(tmp_path / "old"))
     text = "The <mask> of France"
     bare = load_tokenizer(files)
-    FramedTokenizer(bare)
-    assert not {*ours.special.values()} & {*bare.encode(text)}  # it stays as it is
+    RobertaTokenizer(bare)
+    assert not {*ours.special.values()} & {*bare.encode(text)}  # `bare` is unchanged
     assert ours.inputs(text, "Paris").ids == theirs(text, "Paris").input_ids
     assert ours.special == {
         role: getattr(theirs, f"{role}_token_id") for role in ("cls", "pad", "sep", "unk", "mask")
     }
     names = {"mask_token": "<mask>", "cls_token": "</s>", "sep_token": "<s>"}
     (tmp_path / "old" / "tokenizer_config.json").write_text(json.dumps(names))
-    swapped = FramedTokenizer(load_tokenizer(tmp_path / "old"))
+    swapped = RobertaTokenizer(load_tokenizer(tmp_path / "old"))
     assert swapped.pieces(swapped.inputs("of").ids) == ["</s>", "of", "<s>"]
 
 
@@ -95,16 +95,16 @@ def test_a_word_joins_the_text_in_the_place_of_the_mask(pair, words):
     theirs, ours = pair
     [spaced] = theirs(" of", add_special_tokens=False).input_ids
     [plain] = theirs("of", add_special_tokens=False).input_ids
-    assert ours.joined("capital ", spaced) == "capital of"
-    assert ours.joined("capital ", plain) == "capitalof"
+    assert ours.append_token("capital ", spaced) == "capital of"
+    assert ours.append_token("capital ", plain) == "capitalof"
     pieces = words[1].pieces(range(words[1].size))
     goes_on = next(id for id, piece in enumerate(pieces) if piece.startswith("##"))
-    assert words[1].joined("ab ", goes_on) == "ab" + pieces[goes_on][2:]
+    assert words[1].append_token("ab ", goes_on) == "ab" + pieces[goes_on][2:]
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["bpe", "wordpiece"])
 def test_padding_and_truncation_of_a_file_are_not_obeyed(kind, pair, words, tmp_path):
-    """As some files ask, that were saved from a training; theirs with both off."""
+    """Files saved after training may set both; transformers is compared with both off."""
     (pair, words)[kind][0].save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     library = tokenizers.Tokenizer.from_file(str(path))
@@ -123,6 +123,6 @@ def test_padding_and_truncation_of_a_file_are_not_obeyed(kind, pair, words, tmp_
 
 def test_the_spans_of_a_pair_whose_first_text_is_one_token(pair, words):
     for tokenizer in (pair[1], words[1]):
-        found = tokenizer.framed_spans("a", "a")
-        assert [span for span in found if span] == [(0, 0, 1), (1, 0, 1)]
-        assert len(found) == len(tokenizer.inputs("a", "a").ids)
+        spans = tokenizer.input_spans("a", "a")
+        assert [span for span in spans if span] == [(0, 0, 1), (1, 0, 1)]
+        assert len(spans) == len(tokenizer.inputs("a", "a").ids)

@@ -1,4 +1,4 @@
-"""Tokenizers in the files of Hugging Face: as transformers saves them, and as it opens ours."""
+"""Hugging Face tokenizer files: loaded from transformers, and exported to transformers."""
 
 import json
 
@@ -21,7 +21,7 @@ END = "<|endoftext|>"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """`vocab.json` and `merges.txt` in the form of GPT-2's own, learned from a short text."""
+    """`vocab.json` and `merges.txt` in GPT-2's format, trained on a short text."""
     folder = tmp_path_factory.mktemp("gpt2")
     trained = BPETokenizer.train([TEXT * 9], 300)
     trained.save(folder)
@@ -66,7 +66,7 @@ def test_a_vocabulary_and_merges_alone(config, theirs, files, tmp_path):
     assert ours.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
     assert ours.special == ({"eos": 300, "pad": 301} if config else {})
     assert ours.size == (302 if config else 301)
-    ours.save(tmp_path)  # from now on one file has it all
+    ours.save(tmp_path)  # now there is a tokenizer.json too
     assert load_tokenizer(tmp_path).encode(TEXT) == ours.encode(TEXT)
 
 
@@ -121,5 +121,5 @@ def test_words_are_no_characters(tmp_path):
 
 def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):
     with pytest.raises(ArgumentError, match="--no-tokenizer"):
-        export_tokenizer(TiktokenTokenizer.whole(tiny), tmp_path / "out", context_length=8)
+        export_tokenizer(TiktokenTokenizer.full(tiny), tmp_path / "out", context_length=8)
     assert not (tmp_path / "out").exists()

@@ -93,18 +93,18 @@ def test_files_that_hold_no_pairs_are_refused(tmp_path):
 
 
 def read_by_datetime(text):
-    """A written date, read by the standard library alone."""
+    """Parse a written date with the standard library only."""
     text = re.sub(r"(\d)(st|nd|rd|th)", r"\1", text).removeprefix("the ").replace(" of ", " ")
     weekday, comma, rest = text.partition(", ")
     text = rest if comma and weekday in WEEKDAYS else text
     for form in ("%d %B %Y", "%B %d, %Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y",
                  "%d.%m.%Y", "%m/%d/%Y", "%Y, %B %d", "%Y%m%d"):  # fmt: skip
         try:
-            found = datetime.strptime(text, form).date()
+            day = datetime.strptime(text, form).date()
         except ValueError:
             continue
-        assert weekday not in WEEKDAYS or WEEKDAYS[found.weekday()] == weekday
-        return found
+        assert weekday not in WEEKDAYS or WEEKDAYS[day.weekday()] == weekday
+        return day
     raise AssertionError(text)
 
 
@@ -121,8 +121,8 @@ def test_english_ordinals():
     endings = dict.fromkeys(range(1, 32), "th")
     endings |= {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
     for number, ending in endings.items():
-        said = written(date(1999, 1, number), "the {ordinal} of {month}")
-        assert said == f"the {number}{ending} of January"
+        text = written(date(1999, 1, number), "the {ordinal} of {month}")
+        assert text == f"the {number}{ending} of January"
 
 
 def test_no_unseen_date_stands_in_training_in_any_form():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.text import StringSource
-from heedful.text.sources import cut
+from heedful.text.sources import split_text
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 CL100K = (
@@ -35,11 +35,11 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=60).map("".join)
 @given(text=TEXTS, size=st.integers(1, 40), block=st.integers(1, 50))
 def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, block):
     blocks = [text[at : at + block] for at in range(0, len(text), block)]
-    pieces = list(cut(blocks, size))
+    pieces = list(split_text(blocks, size))
     assert "".join(pieces) == text
     assert all(0 < len(piece) <= size for piece in pieces)
     joined = [pieces[0]] if pieces else []
-    for piece in pieces[1:]:  # a cut that had no safe place is undone
+    for piece in pieces[1:]:  # pieces split at an unsafe position are joined again
         if joined[-1][-1].isalnum() and piece[0] in " \n\t\r.,:!?\u00a0\u3000\x1c。，":
             joined.append(piece)
         else:

@@ -83,8 +83,8 @@ def test_ids_come_in_order_with_the_bytes_done_and_few_pieces_in_memory():
     def lengths(done, total):
         seen.append(done)
 
-    found = preparation._encoded(lambda piece: [int(piece)], Numbers("all"), lengths)
-    for number, ids in enumerate(found):
+    encoded = preparation._encoded(lambda piece: [int(piece)], Numbers("all"), lengths)
+    for number, ids in enumerate(encoded):
         assert ids == [number]
         assert len(drawn) <= number + 2 * preparation._THREADS
     assert seen == list(np.cumsum([len(piece) for piece in drawn]))
@@ -92,16 +92,16 @@ def test_ids_come_in_order_with_the_bytes_done_and_few_pieces_in_memory():
 
 def test_a_sample_comes_from_all_over_the_text():
     text = "".join(f"{number:05d} " for number in range(20_000))
-    taken = list(preparation.sample(StringSource(text), most=12_000))
+    taken = list(preparation.sample(StringSource(text), size=12_000))
     assert 11_000 < sum(map(len, taken)) < 13_000
     firsts = [int(piece.split()[0]) for piece in taken]
     assert len(firsts) > 100
     assert max(np.diff(firsts)) < 200
-    assert "".join(preparation.sample(StringSource(text), most=10**9)) == text
+    assert "".join(preparation.sample(StringSource(text), size=10**9)) == text
 
 
 @pytest.mark.parametrize("fields", [{"name": "bpee"}, {"name": ""}, {"vocabulary": 255}])
-def test_a_choice_that_does_not_fit(fields):
+def test_an_invalid_choice_is_refused(fields):
     with pytest.raises(ArgumentError):
         TokenizerChoice(**fields)
 

@@ -1,4 +1,4 @@
-"""Tokenizers of Llama's family, made here as their files are: the same ids as transformers."""
+"""Tokenizers in the format of Llama's and its relatives: the same ids as transformers."""
 
 import json
 
@@ -10,8 +10,8 @@ from llama_tokenizers import of_bytes, of_characters
 from heedful.errors import ArgumentError
 from heedful.text import (
     BPETokenizer,
-    ForeignTokenizerError,
     SentencePieceTokenizer,
+    UnsupportedTokenizerError,
     export_tokenizer,
     load_tokenizer,
 )
@@ -34,7 +34,7 @@ MADE = {
 
 @pytest.fixture(scope="module", params=MADE)
 def both(request, tmp_path_factory):
-    """The name, ours, and that of transformers, from one directory."""
+    """The name, heedful's tokenizer and transformers', from one directory."""
     make, name, kind = MADE[request.param]
     directory = tmp_path_factory.mktemp("tokenizer")
     make().save(str(directory / "tokenizer.json"))
@@ -52,10 +52,10 @@ def test_ids_spans_and_text_are_those_of_transformers(both, text):
     name, ours, theirs = both
     assume(not any(token in text for token in theirs.all_special_tokens))  # ordinary text to us
     ids = ours.encode(text)
-    assert ours.first == {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))
-    found = theirs(text, return_offsets_mapping=True)
-    assert [*ours.first, *ids] == found.input_ids
-    assert ours.spans(text) == found["offset_mapping"][len(ours.first) :]
+    assert ours.prefix_ids == {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))
+    encoding = theirs(text, return_offsets_mapping=True)
+    assert [*ours.prefix_ids, *ids] == encoding.input_ids
+    assert ours.spans(text) == encoding["offset_mapping"][len(ours.prefix_ids) :]
     back = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert ours.decode(ids) == back
     assert len(ours.pieces(ids)) == len(ids)
@@ -83,8 +83,8 @@ def test_it_is_written_and_read_again(tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for text in TEXTS:
         assert again.encode(text) == ours.encode(text)
-        assert theirs(text).input_ids == [*again.first, *again.encode(text)]
-    assert (again.first, again.special) == (ours.first, ours.special)
+        assert theirs(text).input_ids == [*again.prefix_ids, *again.encode(text)]
+    assert (again.prefix_ids, again.special) == (ours.prefix_ids, ours.special)
     assert theirs.model_max_length == 99
 
 
@@ -110,5 +110,5 @@ def test_others_are_refused(change, tmp_path):
     with pytest.raises(ArgumentError, match="expected BPE of characters with bytes"):
         SentencePieceTokenizer(library)
     library.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ForeignTokenizerError, match=r"tokenizer.json has a tokenizer"):
+    with pytest.raises(UnsupportedTokenizerError, match=r"tokenizer.json has a tokenizer"):
         load_tokenizer(tmp_path)

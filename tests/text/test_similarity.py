@@ -1,4 +1,4 @@
-"""Words as vectors: document 001's numbers, and SciPy's."""
+"""Word vectors, compared with document 001's numbers and with SciPy."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ def test_the_nearest_are_those_of_scipy(V, d, count, seed, without):
     table, vector = torch.randn(V, d), torch.randn(d)
     table[seed % V] = 0.0  # has no direction
     left_out = [0] if without else []
-    found = nearest(table, vector, count, left_out)
+    closest = nearest(table, vector, count, left_out)
     wanted = [row for row in range(V) if row != seed % V and row not in left_out]
     expected = {row: 1 - distance(table[row].double(), vector.double()) for row in wanted}
     order = sorted(wanted, key=lambda row: -expected[row])[:count]
-    np.testing.assert_allclose(found.similarities, [expected[row] for row in order], atol=1e-5)
-    assert len(set(found.rows.tolist())) == len(order)
+    np.testing.assert_allclose(closest.similarities, [expected[row] for row in order], atol=1e-5)
+    assert len(set(closest.rows.tolist())) == len(order)
 
 
 def test_of_equal_rows_the_lower_comes_first():
@@ -52,18 +52,18 @@ def test_the_plane_keeps_what_numpys_covariance_says(n, d):
 
 
 def test_document_001_in_numpy():
-    """Arrays give arrays, of their type, equal to NumPy's own."""
+    """NumPy arrays give NumPy arrays of the same dtype, equal to NumPy's results."""
     words = WordVectors(list(FAMILY), list(FAMILY.values()))
     mom, dad, king, queen = (words[word] for word in ("mom", "dad", "king", "queen"))
     for a, b, printed in ((mom, dad, 0.88), (mom, king, 0.52)):
-        found = cosine(a, b)
-        assert type(found) is np.float64
-        np.testing.assert_allclose(found, a @ b / np.linalg.norm(a) / np.linalg.norm(b), rtol=1e-14)
-        assert round(float(found), 2) == printed
+        value = cosine(a, b)
+        assert type(value) is np.float64
+        np.testing.assert_allclose(value, a @ b / np.linalg.norm(a) / np.linalg.norm(b), rtol=1e-14)
+        assert round(float(value), 2) == printed
     np.testing.assert_allclose(analogy(king, queen, dad), mom, rtol=1e-14)
-    found = nearest(words.table, analogy(king, queen, dad), count=2, leave_out=[1])
-    assert type(found.rows) is type(found.similarities) is np.ndarray
-    assert [words.words[row] for row in found.rows] == ["mom", "dad"]
+    closest = nearest(words.table, analogy(king, queen, dad), count=2, leave_out=[1])
+    assert type(closest.rows) is type(closest.similarities) is np.ndarray
+    assert [words.words[row] for row in closest.rows] == ["mom", "dad"]
     assert principal_plane(words.table).places.dtype == np.float64
     tensors = [torch.tensor(FAMILY[word]) for word in ("king", "queen", "dad", "mom")]
     torch.testing.assert_close(analogy(*tensors[:3]), tensors[3])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import TextError
 from heedful.text import FileSource, StringSource, open_source, python_reference, sources
-from heedful.text.sources import LeftOutWarning
+from heedful.text.sources import SkippedFilesWarning
 
 
 def read(*names, size=sources.PIECE, **options):
@@ -122,7 +122,7 @@ def test_pictures_in_a_folder_are_left_out_with_a_warning(tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    with pytest.warns(LeftOutWarning, match=r"left out of .* and 1 more; --include") as warned:
+    with pytest.warns(SkippedFilesWarning, match=r"left out of .* and 1 more; --include") as warned:
         assert read(tmp_path) == "one\r\ntwo\nthree"
     assert len(warned) == 1
     with warnings.catch_warnings():
@@ -133,7 +133,7 @@ def test_pictures_in_a_folder_are_left_out_with_a_warning(tmp_path):
     with pytest.raises(TextError, match="has no text"):
         open_source([tmp_path])
     (tmp_path / "a.txt").write_bytes("text".encode("utf-16"))  # a text, if in another encoding
-    with pytest.warns(LeftOutWarning), pytest.raises(TextError, match="UTF-8"):
+    with pytest.warns(SkippedFilesWarning), pytest.raises(TextError, match="UTF-8"):
         read(tmp_path)
 
 

@@ -32,11 +32,11 @@ def test_any_text_decodes_to_itself(texts, training, tiny):
     rows = TiktokenTokenizer.up_to_largest(tiny, used(tiny, text))
     assert rows.size == max(255, *used(tiny, text), 0) + 1
     assert rows.encode(text) == tiny.encode_ordinary(text)
-    assert TiktokenTokenizer.whole(tiny).encode(text) == tiny.encode_ordinary(text)
+    assert TiktokenTokenizer.full(tiny).encode(text) == tiny.encode_ordinary(text)
 
 
 def test_the_whole_encoding_has_gaps_and_special_tokens(tiny):
-    tokenizer = TiktokenTokenizer.whole(tiny)
+    tokenizer = TiktokenTokenizer.full(tiny)
     assert tokenizer.size == 271
     assert [tokenizer.token_bytes(id) for id in (263, 264, 270)] == ["—".encode(), b"", b"<|end|>"]
     assert 270 not in tokenizer.encode("<|end|>")
@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_refused(tiny, monkeypatch):
     def fail(name):
         raise ConnectionError("refused")
 
-    whole = TiktokenTokenizer.whole(tiny)
+    whole = TiktokenTokenizer.full(tiny)
     monkeypatch.setattr(tiktoken, "get_encoding", fail)
     for call, error, words in (
         (lambda: TiktokenTokenizer(tiny, np.array([0, 1])), ArgumentError, "256"),

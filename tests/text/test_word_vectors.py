@@ -1,4 +1,4 @@
-"""Tables of words from files, and what is wrong with some."""
+"""Word-vector tables from files, and errors for invalid files."""
 
 import numpy as np
 import pytest

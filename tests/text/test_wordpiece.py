@@ -1,4 +1,4 @@
-"""WordPiece: the ids of transformers on any text, from each form of file; trained; pairs."""
+"""WordPiece: transformers' ids on any text, from every file format; training; pairs."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def words_of(lowercase):
 
 @pytest.fixture(scope="module", params=["cased", "uncased"])
 def pair(request, tmp_path_factory):
-    """Theirs and ours, from the same vocab.txt."""
+    """transformers' tokenizer and heedful's, from the same vocab.txt."""
     directory = tmp_path_factory.mktemp("wordpiece") / request.param
     directory.mkdir()
     lower = request.param == "uncased"
@@ -58,7 +58,7 @@ def test_ids_are_those_of_transformers_on_any_text(pair, text):
 
 @given(TEXTS, TEXTS.filter(bool))  # an empty second text is none to transformers
 @settings(max_examples=100)
-def test_a_text_and_a_pair_are_framed_as_transformers_does(pair, text, second):
+def test_special_tokens_of_texts_and_pairs_are_those_of_transformers(pair, text, second):
     theirs, ours = pair
     for mine, his in (
         (ours.inputs(text), theirs(text)),
@@ -103,7 +103,7 @@ def test_each_form_of_file(form, pair, tmp_path):
 )
 @pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
 def test_settings_of_the_configuration(settings, form, tmp_path):
-    """Beside tokenizer.json, which says otherwise, they go before it, as in transformers."""
+    """They take precedence over a different tokenizer.json, as in transformers."""
     words = [*LOST, "naive", "naïve", "Naïve", "Naive", "火车", "火", "车", "##车"]
     ids = {word: id for id, word in enumerate(words)}
     if form == "vocab.txt":
@@ -130,7 +130,7 @@ def test_special_tokens_of_other_names(tmp_path):
 
 
 def test_training_gives_the_same_in_each_process():
-    """Where the library's own trainer gives characters within words their ids by chance."""
+    """Although the library's trainer numbers characters within words at random."""
     program = (
         "from heedful.text import BPETokenizer, WordPieceTokenizer, python_reference\n"
         "for kind in (BPETokenizer, WordPieceTokenizer):\n"
@@ -169,7 +169,7 @@ def test_what_cannot_be(call, error, words):
 
 
 def test_an_added_token_for_unknown_words_is_not_enough():
-    """It must be the vocabulary's: the library would fail at the first such word."""
+    """It must be in the vocabulary: the library would fail at the first unknown word."""
     content = json.loads(WordPieceTokenizer.train([TEXT], 190)._library.to_str())
     del content["model"]["vocab"]["[UNK]"]
     with pytest.raises(ArgumentError, match=r"a vocabulary without \[UNK\]"):

@@ -1,4 +1,4 @@
-"""No fault gives a wrong model: what is damaged is refused, what was stopped is finished."""
+"""Faults: damaged files are refused, interrupted work can be completed, no model is ever wrong."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def plan_of(directory, lines=LINES, **train):
 
 
 def trained(plan, make=begin, resume=False):
-    """The events of a training as the command does it."""
+    """Train a plan as the command does, and return the events."""
     with owning(plan.directory):
         training = open_training(plan, make(plan))
         if resume:
@@ -50,8 +50,8 @@ def longer(plan, steps):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    plan = plan_of(tmp_path_factory.mktemp("whole"))
+def complete(tmp_path_factory):
+    plan = plan_of(tmp_path_factory.mktemp("complete"))
     trained(plan)
     return plan
 
@@ -73,24 +73,24 @@ READERS = {
 
 @pytest.mark.parametrize("fault", ["flipped", "cut"])
 @pytest.mark.parametrize("name", READERS)
-def test_a_damaged_file_is_refused_or_the_same(name, fault, whole, tmp_path):
-    """A bit of each of 60 bytes, those of both ends among them; or the end, cut anywhere."""
+def test_a_damaged_file_is_refused_or_the_same(name, fault, complete, tmp_path):
+    """Flip a bit in 60 bytes, including both ends, or truncate the file there."""
     directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
-    path, wanted = directory / name, READERS[name](directory)
+    shutil.copytree(complete.directory, directory)
+    path, expected = directory / name, READERS[name](directory)
     content, chosen = path.read_bytes(), random.Random(name)
     some = [chosen.randrange(len(content)) for _ in range(20)]
-    for at in [*range(20), *some, *range(len(content) - 20, len(content))]:
-        flipped = bytes([content[at] ^ 1 << chosen.randrange(8)])
+    for position in [*range(20), *some, *range(len(content) - 20, len(content))]:
+        flipped = bytes([content[position] ^ 1 << chosen.randrange(8)])
         path.write_bytes(
-            content[:at] + (flipped + content[at + 1 :] if fault == "flipped" else b"")
+            content[:position] + (flipped + content[position + 1 :] if fault == "flipped" else b"")
         )
         try:
-            found = READERS[name](directory)
+            result = READERS[name](directory)
         except HeedfulError:
             continue
-        is_prefix = name == "metrics.jsonl" and found == wanted[: len(found)]
-        assert found == wanted or is_prefix, f"{name}, {at} of {len(content)}"
+        is_prefix = name == "metrics.jsonl" and result == expected[: len(result)]
+        assert result == expected or is_prefix, f"{name}, {position} of {len(content)}"
 
 
 def test_files_are_those_of_safetensors(tmp_path):
@@ -104,22 +104,22 @@ def test_files_are_those_of_safetensors(tmp_path):
         "turned": torch.randn(2, 3).T,
     }
     save_tensors(path, tensors, {"step": 3})
-    found, about = load_tensors(path)
+    loaded, about = load_tensors(path)
     assert about == {"step": 3}
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
     with safetensors.safe_open(path, "pt") as file:
         metadata = file.metadata()
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    theirs = safetensors.torch.save(contiguous, metadata)
-    ours = path.read_bytes()
-    assert len(ours) == len(theirs)
-    (length,) = np.frombuffer(ours[:8], "<u8")
-    assert json.loads(ours[8 : 8 + length]) == json.loads(theirs[8 : 8 + length])
-    assert ours[8 + length :] == theirs[8 + length :]
+    reference = safetensors.torch.save(contiguous, metadata)
+    content = path.read_bytes()
+    assert len(content) == len(reference)
+    (length,) = np.frombuffer(content[:8], "<u8")
+    assert json.loads(content[8 : 8 + length]) == json.loads(reference[8 : 8 + length])
+    assert content[8 + length :] == reference[8 + length :]
 
 
 def by_hand(path, *changes):
-    """Edit a file as the documentation says: without its last entry, a comma before it."""
+    """Edit a file as documented: remove its last entry and the comma before it."""
     text, entries = re.subn(r',\n  "crc32": "[0-9a-f]{8}"\n\}\n$', "\n}\n", path.read_text())
     assert entries == 1
     for old, new in changes:
@@ -128,28 +128,28 @@ def by_hand(path, *changes):
     path.write_text(text)
 
 
-def test_a_run_is_edited_by_hand_as_documented(whole, tmp_path):
+def test_a_run_is_edited_by_hand_as_documented(complete, tmp_path):
     directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
+    shutil.copytree(complete.directory, directory)
     change = ('"context_length": 16', '"context_length": 12')
     config, recipe = directory / "config.json", directory / "state/recipe.json"
     config.write_text(config.read_text().replace(*change))
-    with pytest.raises(RunError, match=r"change by hand, take its last entry, crc32, out$"):
+    with pytest.raises(RunError, match=r"edit by hand, remove its last entry, crc32$"):
         load_model(directory)
     by_hand(config)
     assert '"tokens_crc32": "' in config.read_text().splitlines()[-2]  # eight digits at the end
     assert load_model(directory).config.context_length == 12
     config.write_text(config.read_text().replace(*change[::-1]))
-    assert load_model(directory).config == load_model(whole.directory).config
+    assert load_model(directory).config == load_model(complete.directory).config
     by_hand(recipe, (f'"steps": {STEPS}', f'"steps": {STEPS + 2}'))
     plan = read_plan(directory)
     assert plan.recipe.train.steps == STEPS + 2
     assert any(isinstance(event, Step) for event in trained(plan, prepare_run, True))
 
 
-def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
+def test_a_tokenizer_of_another_run_is_refused(complete, tmp_path):
     directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
+    shutil.copytree(complete.directory, directory)
     characters = CharacterTokenizer.train(["".join(LINES).replace("g", "G")])
     assert characters.size == load_tokenizer(directory).size
     characters.save(directory)
@@ -166,10 +166,10 @@ def other(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted({*READERS} - {"tokenizer.json"}))
-def test_a_file_of_another_run_of_the_same_shapes_is_refused(name, whole, other, tmp_path):
-    """Each is whole, and has the checksum that was written with it."""
+def test_a_file_of_another_run_of_the_same_shapes_is_refused(name, complete, other, tmp_path):
+    """Each file is intact and has its checksum."""
     directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
+    shutil.copytree(complete.directory, directory)
     shutil.copy(other.directory / name, directory / name)
     files = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match=r"is not of the run that .*describes|line 1 of .*metrics"):
@@ -180,11 +180,11 @@ def test_a_file_of_another_run_of_the_same_shapes_is_refused(name, whole, other,
     assert {path: path.read_bytes() for path in files} == files
 
 
-def test_weights_of_another_program_open_and_the_same_run_twice_is_one(whole, tmp_path):
+def test_weights_of_another_program_open_and_the_same_run_twice_is_one(complete, tmp_path):
     plan = plan_of(tmp_path)
     trained(plan)
     weights = plan.directory / "model.safetensors"
-    assert weights.read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    assert weights.read_bytes() == (complete.directory / "model.safetensors").read_bytes()
     tensors = {name: tensor + 1 for name, tensor in load_tensors(weights)[0].items()}
     safetensors.torch.save_file(tensors, weights)
     assert torch.equal(load_model(plan.directory).norm.weight, tensors["norm.weight"])
@@ -192,11 +192,11 @@ def test_weights_of_another_program_open_and_the_same_run_twice_is_one(whole, tm
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_replacement_that_is_killed_is_no_mixture_and_can_be_made_again(
-    after, whole, other, tmp_path, monkeypatch
+    after, complete, other, tmp_path, monkeypatch
 ):
-    """The weights of the old run have gone, and what is of both runs is refused."""
+    """The weights of the old run are removed, and a mixture of both runs is refused."""
     plan = plan_of(tmp_path, LINES[::-1])
-    shutil.copytree(whole.directory, plan.directory)
+    shutil.copytree(complete.directory, plan.directory)
     count, rename = iter(range(1, 99)), os.replace
 
     def stopping(source, target):
@@ -220,9 +220,9 @@ def test_a_replacement_that_is_killed_is_no_mixture_and_can_be_made_again(
     assert not (plan.directory / places.FRESH).exists()
 
 
-def test_lost_lines_of_metrics_are_refused_and_training_goes_on_without_the_file(whole, tmp_path):
+def test_lost_lines_of_metrics_are_refused_and_training_resumes_without_them(complete, tmp_path):
     directory = tmp_path / "run"
-    shutil.copytree(whole.directory, directory)
+    shutil.copytree(complete.directory, directory)
     path = directory / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"step": 11, "loss"' not in line))
@@ -255,7 +255,7 @@ def test_files_that_no_run_has_written_are_neither_replaced_nor_removed(name, ma
     path = plan.directory / name
     path.parent.mkdir(parents=True)
     path.write_text(THEIRS[name])
-    with pytest.raises(SaveError, match=r"is there, and no run of heedful.* choose another --out"):
+    with pytest.raises(SaveError, match=r"not part of a heedful run.* choose another --out"):
         trained(plan, make)
     assert [each for each in plan.directory.rglob("*") if each.is_file()] == [path]
     assert path.read_text() == THEIRS[name]

@@ -1,6 +1,6 @@
-"""Services that draw a run get each of its numbers, and can do training no harm.
+"""Services that plot a run receive each of its numbers, and their errors do not stop training.
 
-Their packages are played by modules that write down how they are called.
+Their packages are replaced by modules that log their calls.
 """
 
 import json
@@ -18,13 +18,13 @@ from heedful.train.run_directory import owning
 
 PLAYED = """
 import json, os
-def call(name, /, **given):
+def call(name, /, **arguments):
     with open(os.environ["CALLS"], "a") as file:
-        file.write(json.dumps([name, given], default=str) + "\\n")
+        file.write(json.dumps([name, arguments], default=str) + "\\n")
 class Settings:
     def __init__(self, *, console, silent): pass
 def init(*, project, name, config, resume, **more):
-    print("a line that nobody asked for")
+    print("an unwanted line")
     call("init", project=project, name=name, resume=resume, config=config, **more)
     if "dir" in more:  # as wandb has it
         os.makedirs(folder := os.path.join(more["dir"], "wandb"), exist_ok=True)
@@ -40,7 +40,7 @@ class Run:
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """The services' packages are ours; a function gives what was asked of them, once."""
+    """Replace the services' packages; return a function that returns and clears their calls."""
     folder, path = tmp_path / "packages", tmp_path / "calls.jsonl"
     folder.mkdir()
     for name in ("wandb", "trackio"):
@@ -61,20 +61,20 @@ def calls(tmp_path, monkeypatch):
 
 
 def run(plan, prepared, stop_at=None):
-    """The events of a training that goes on, or is stopped after a step."""
+    """The events of a training that is resumed, or stopped after a step."""
     training = open_training(plan, prepared)
     training.restore()
-    told = []
+    happened = []
     with owning(plan.directory):
         for event in events(plan, training):
-            told.append(event)
+            happened.append(event)
             if isinstance(event, Step) and event.step == stop_at:
                 training.stop()
-    return told
+    return happened
 
 
 @pytest.mark.parametrize("service", ["wandb", "trackio"])
-def test_a_run_that_goes_on_is_the_same_curve(service, tmp_path, calls, capsys):
+def test_a_resumed_run_continues_its_curve(service, tmp_path, calls, capsys):
     plan = started(tmp_path, steps=8, evaluate_every=4, log=service)
     run(plan, prepare_run(plan), stop_at=5)
     first = calls()
@@ -89,9 +89,9 @@ def test_a_run_that_goes_on_is_the_same_curve(service, tmp_path, calls, capsys):
     assert begun["resume"] == "allow"
     assert begun["config"]["train"]["steps"] == 8
     assert first[-1][0] == again[-1][0] == "finish"
-    logged = [given for name, given in first + again if name == "log"]
+    logged = [arguments for name, arguments in first + again if name == "log"]
     lines = read_metrics(plan.directory / "metrics.jsonl")
-    assert [given["step"] for given in logged] == [line["step"] for line in lines]
+    assert [arguments["step"] for arguments in logged] == [line["step"] for line in lines]
     assert logged[0] == {"step": 0, "numbers": {"validation/loss": lines[0]["validation_loss"]}}
     assert logged[1]["numbers"] == {
         "train/loss": lines[1]["loss"],
@@ -107,14 +107,14 @@ def test_one_service_fails_and_another_does_not_and_training_is_as_without_them(
     for name, log in (("plain", None), ("logged", "trackio, wandb")):
         (tmp_path / name).mkdir()
         plans.append(started(tmp_path / name, steps=8, evaluate_every=4, log=log))
-    _, told = (run(plan, prepare_run(plan)) for plan in plans)
-    words = [event.words for event in told if isinstance(event, Noticed)]
+    _, happened = (run(plan, prepare_run(plan)) for plan in plans)
+    words = [event.words for event in happened if isinstance(event, Noticed)]
     assert [line.split(":")[0] for line in words] == ["trackio", "wandb", "wandb"]
     assert "No space left" in words[2]
-    assert isinstance(told[-1], Ended)
+    assert isinstance(happened[-1], Ended)
     plain, logged = (read_metrics(plan.directory / "metrics.jsonl") for plan in plans)
     assert plain == logged
-    numbers = [given["numbers"] for name, given in calls() if name == "log"]
+    numbers = [arguments["numbers"] for name, arguments in calls() if name == "log"]
     losses = [line["loss"] for line in logged if "loss" in line]
     assert [each["train/loss"] for each in numbers if "train/loss" in each] == losses
 
@@ -134,7 +134,7 @@ def test_a_service_that_is_missing_is_refused_with_what_installs_it(tmp_path, ca
         with pytest.raises(ArgumentError, match=r"expected .*tensorboard"):
             services_of(unknown)
     (tmp_path / "packages" / "wandb.py").unlink()
-    (tmp_path / "packages" / "wandb").mkdir()  # as wandb leaves one wherever it ran
+    (tmp_path / "packages" / "wandb").mkdir()  # as wandb leaves a folder wherever it ran
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages")])
     sys.path_importer_cache.clear()
     with pytest.raises(ArgumentError, match=r'wandb; pip install "heedful\[wandb\]"$'):

@@ -1,4 +1,4 @@
-"""Hidden words: how often what is hidden, the loss beside the model's own logits, and learning."""
+"""Masked words: the shares of masked tokens, the loss against the model.s logits, and learning."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from heedful.train import (
     new_plan,
     open_training,
 )
-from heedful.train.batches import Which
+from heedful.train.batches import BatchIndex
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 60
@@ -50,44 +50,44 @@ def started(folder, **train):
 
 
 def restored(batch):
-    """The framed texts with their words back in the gaps."""
+    """The texts with special tokens, with the masked words restored."""
     ids = batch.ids.clone()
-    ids[batch.places] = batch.words
+    ids[batch.is_target] = batch.targets
     return ids
 
 
 @given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
 @settings(max_examples=30)
-def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context_length, seed):
-    drawn = task(context_length=context_length).draw(batch, Which((seed, 0)))
+def test_a_batch_has_pieces_of_the_text_with_special_tokens_and_masks(batch, context_length, seed):
+    drawn = task(context_length=context_length).draw(batch, BatchIndex((seed, 0)))
     length = drawn.ids.shape[1] - 2
-    assert drawn.ids.shape == drawn.places.shape == (batch, length + 2)
-    assert drawn.places.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
+    assert drawn.ids.shape == drawn.is_target.shape == (batch, length + 2)
+    assert drawn.is_target.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
     assert (drawn.ids[:, 0] == 2).all()
     assert (drawn.ids[:, -1] == 3).all()
-    assert not drawn.places[:, [0, -1]].any()
+    assert not drawn.is_target[:, [0, -1]].any()
     text = task(context_length=context_length).train.tolist()
     runs = {tuple(text[i : i + length]) for i in range(len(text))}
     assert all(tuple(row) in runs for row in restored(drawn)[:, 1:-1].tolist())
 
 
-def test_of_what_is_asked_most_is_hidden_some_is_another_word_and_some_stays():
+def test_targets_are_mostly_masked_some_replaced_and_some_unchanged():
     filling = task(context_length=202, tokens=80_060)
-    [drawn] = filling.every(filling.train, 400)
-    shown = drawn.ids[drawn.places]
-    hidden, same = shown == 4, shown == drawn.words
-    swapped = shown[~hidden & ~same]
-    assert len(shown) == 400 * 30
+    [drawn] = filling.in_order(filling.train, 400)
+    ids = drawn.ids[drawn.is_target]
+    hidden, same = ids == 4, ids == drawn.targets
+    swapped = ids[~hidden & ~same]
+    assert len(ids) == 400 * 30
     assert float(hidden.float().mean()) == pytest.approx(0.8, abs=0.02)
-    assert len(swapped) / len(shown) == pytest.approx(0.1 * 54 / 55, abs=0.01)
+    assert len(swapped) / len(ids) == pytest.approx(0.1 * 54 / 55, abs=0.01)
     assert float(same.float().mean()) == pytest.approx(0.1 + 0.1 / 55, abs=0.01)
     assert set(swapped.tolist()) == set(range(5, VOCABULARY))  # every word, and nothing else
-    assert torch.bincount(drawn.places.nonzero()[:, 1], minlength=202)[1:-1].min() > 25
+    assert torch.bincount(drawn.is_target.nonzero()[:, 1], minlength=202)[1:-1].min() > 25
 
 
 def test_half_of_the_batches_are_shorter():
     filling = task()
-    lengths = [filling.draw(1, Which((9, step))).ids.shape[1] - 2 for step in range(2000)]
+    lengths = [filling.draw(1, BatchIndex((9, step))).ids.shape[1] - 2 for step in range(2000)]
     short = [length for length in lengths if length < 20]
     assert len(short) / 2000 == pytest.approx(0.5 * 19 / 20, abs=0.03)
     assert set(short) == set(range(1, 20))
@@ -95,37 +95,37 @@ def test_half_of_the_batches_are_shorter():
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_a_split_is_read_whole_with_the_same_gaps_each_time(batch):
+def test_a_split_is_read_completely_with_the_same_masks_each_time(batch):
     filling = task()
-    read = list(filling.every(filling.validation, batch))
+    read = list(filling.in_order(filling.validation, batch))
     texts = torch.cat([restored(part)[:, 1:-1].flatten() for part in read])
     assert texts.tolist() == filling.validation.tolist()  # 60 = 3 · 20
-    for a, b in zip(read, filling.every(filling.validation, batch), strict=True):
+    for a, b in zip(read, filling.in_order(filling.validation, batch), strict=True):
         assert all(map(torch.equal, a, b))
-    short = list(filling.every(filling.validation[:47], batch))
+    short = list(filling.in_order(filling.validation[:47], batch))
     assert short[-1].ids.shape == (1, 7 + 2)
-    assert sum(map(filling.targets, short)) == 3 + 3 + 1
-    alone = list(filling.every(filling.validation[:47], 1))  # in other batches the same gaps
-    for field in ("ids", "places"):
+    assert sum(map(filling.target_count, short)) == 3 + 3 + 1
+    alone = list(filling.in_order(filling.validation[:47], 1))  # the same masks in other batches
+    for field in ("ids", "is_target"):
         rows = [row.tolist() for part in short for row in getattr(part, field)]
         assert rows == [getattr(part, field)[0].tolist() for part in alone]
 
 
-def test_the_loss_is_that_of_the_models_own_logits_at_the_gaps():
+def test_the_loss_is_that_of_the_models_logits_at_the_masks():
     filling = task()
     config = BertConfig(vocabulary=VOCABULARY, context_length=22, width=12, layers=2, heads=3)
     model = Bert(config).eval()
-    batch = filling.draw(5, Which((3, 1)))
-    labels = torch.full_like(batch.ids, -100).masked_scatter(batch.places, batch.words)
+    batch = filling.draw(5, BatchIndex((3, 1)))
+    labels = torch.full_like(batch.ids, -100).masked_scatter(batch.is_target, batch.targets)
     logits = model(batch.ids).logits
     for smoothing in (0.0, 0.2):
         expected = F.cross_entropy(logits.transpose(1, 2), labels, label_smoothing=smoothing)
         torch.testing.assert_close(filling.loss(model, batch, smoothing), expected)
-    assert filling.targets(batch) == int((labels != -100).sum())
+    assert filling.target_count(batch) == int((labels != -100).sum())
 
 
 def test_it_learns_which_word_belongs_there(tmp_path):
-    """The words around a gap tell it, those before as well as those after."""
+    """The words before and after a mask determine it."""
     plan = started(tmp_path, steps=500, batch=16, learning_rate=4e-3, warmup=60, evaluate_every=500)
     list(open_training(plan, begin(plan)).events())
     model, tokenizer = load_model(plan.directory), load_tokenizer(plan.directory)
@@ -139,7 +139,7 @@ def test_it_learns_which_word_belongs_there(tmp_path):
     assert model.config.padding == tokenizer.special["pad"]
 
 
-def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
+def test_untrainable_texts_raise_one_clear_line(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "short.txt").write_text("a cat, a cow")
 

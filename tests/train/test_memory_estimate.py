@@ -1,4 +1,4 @@
-"""The estimate of memory, beside what real small runs keep."""
+"""The memory estimate against the memory of small runs."""
 
 import dataclasses
 import weakref
@@ -19,33 +19,33 @@ from heedful.models import (
     parameters_of,
 )
 from heedful.train import PRESETS, TrainSettings, new_plan
-from heedful.train.memory_estimate import check_memory, in_words, memory, parameters
+from heedful.train.memory_estimate import check_memory, memory, parameters, readable_size
 from heedful.train.optimizers import make_optimizer, set_rates
 
 BATCH, CONTEXT = 3, 37
 SHAPE = {"vocabulary": 211, "context_length": CONTEXT, "width": 60, "layers": 3, "heads": 6}
 
 
-class Kept:
-    """The bytes that autograd keeps for the gradient, weights aside."""
+class SavedBytes:
+    """The bytes that autograd saves for the gradient, without weights."""
 
     def __init__(self, model, run):
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-        kept = {}
+        stored = {}
 
         def keep(tensor):
             storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)  # held: no place is reused
+            stored[storage.data_ptr()] = storage.nbytes(), tensor  # so no address is reused
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             result = run()
         result.backward()
-        self.bytes = sum(size for place, (size, _) in kept.items() if place not in weights)
+        self.bytes = sum(size for address, (size, _) in stored.items() if address not in weights)
 
 
 class Largest(TorchDispatchMode):
-    """The most bytes that are alive at once, of the tensors that are made meanwhile."""
+    """The peak number of bytes of the tensors allocated inside."""
 
     def __init__(self):
         super().__init__()
@@ -72,8 +72,8 @@ def gpt(**changes):
 def bert():
     config = BertConfig(**SHAPE, pooler=False)
     model, ids = Bert(config), torch.randint(0, 211, (BATCH, CONTEXT))
-    asked = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % 7 == 0  # a seventh, about 15 %
-    return config, model, lambda: loss(model.head(model.hidden_states(ids)[-1][asked]), ids[asked])
+    masks = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % 7 == 0  # a seventh
+    return config, model, lambda: loss(model.head(model.hidden_states(ids)[-1][masks]), ids[masks])
 
 
 def pairs():
@@ -108,13 +108,13 @@ def test_the_estimate_is_near_what_a_run_takes(case, optimizer):
     numbers = sum(parameter.numel() for parameter in model.parameters())
     assert parameters(config) == pytest.approx(numbers, rel=0.03)
     model.train()
-    of_batch = Kept(model, run).bytes + BATCH * CONTEXT * 211 * 4  # and the logits' gradient
+    of_batch = SavedBytes(model, run).bytes + BATCH * CONTEXT * 211 * 4  # and the logits' gradient
     stepping = make_optimizer(model, settings)
     set_rates(stepping, 0, settings)
-    with Largest() as made:
+    with Largest() as allocated:
         stepping.step()
     weights = sum(2 * parameter.nbytes for parameter in parameters_of(model).values())
-    assert memory(config, settings) == pytest.approx(of_batch + weights + made.most, rel=0.35)
+    assert memory(config, settings) == pytest.approx(of_batch + weights + allocated.most, rel=0.35)
     of_states = memory(config, settings) - memory(config, dataclasses.replace(settings, batch=1))
     assert of_states * BATCH / (BATCH - 1) == pytest.approx(of_batch, rel=0.35)
 
@@ -128,13 +128,13 @@ def test_the_estimate_is_near_what_a_run_takes(case, optimizer):
         ("train", {"seed": 10**30}, "Seed"),
     ],
 )
-def test_what_fits_no_machine_is_refused_before_any_work(section, changes, remedy, tmp_path):
+def test_impossible_sizes_are_refused_before_any_work(section, changes, remedy, tmp_path):
     with pytest.raises(ArgumentError, match=remedy):
         new_plan(tmp_path / "run", (), PRESETS["quick"].changed({section: changes}))
     assert not (tmp_path / "run").exists()
 
 
-def test_the_machine_is_asked_for_all_of_it_and_not_more(monkeypatch):
+def test_the_estimate_is_compared_with_the_machines_total_memory(monkeypatch):
     config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50_257)
     settings = TrainSettings(batch=12)
     needed = memory(config, settings)
@@ -144,7 +144,7 @@ def test_the_machine_is_asked_for_all_of_it_and_not_more(monkeypatch):
         )
         check_memory(config, settings, "cpu")
     monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: needed - 1)
-    with pytest.raises(ArgumentError, match=f"about {in_words(needed)} of memory"):
+    with pytest.raises(ArgumentError, match=f"about {readable_size(needed)} of memory"):
         check_memory(config, settings, "cpu")
 
 
@@ -152,9 +152,9 @@ def test_one_process_of_several_takes_less():
     config = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     of_states = 16 * parameters(config)
 
-    def of(batch, processes, **changes):
+    def of_batch(batch, processes, **changes):
         return memory(config, TrainSettings(batch=batch, **changes), processes) - of_states
 
-    assert of(16, 4) == of(4, 1)
-    assert of(5, 4) == of(8, 4)  # one of them has two sequences
-    assert of(16, 4, shard=True) == pytest.approx(of(4, 1) - 0.75 * of_states)
+    assert of_batch(16, 4) == of_batch(4, 1)
+    assert of_batch(5, 4) == of_batch(8, 4)  # one of them has two sequences
+    assert of_batch(16, 4, shard=True) == pytest.approx(of_batch(4, 1) - 0.75 * of_states)

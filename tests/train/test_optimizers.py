@@ -1,4 +1,4 @@
-"""AdamW and Muon beside their formulas in NumPy and torch's own, and which matrices are whose."""
+"""AdamW and Muon against NumPy formulas and torch, and the division of parameters between them."""
 
 import copy
 import dataclasses
@@ -17,14 +17,14 @@ from torch import nn
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.train import TrainSettings, muon
 from heedful.train.adamw import AdamW
-from heedful.train.muon import COEFFICIENTS, Muon, matrices_of, orthogonal
-from heedful.train.optimizers import groups_of, make_optimizer, set_rates
+from heedful.train.muon import COEFFICIENTS, Muon, block_matrices, orthogonalise
+from heedful.train.optimizers import adamw_groups, make_optimizer, set_rates
 
 SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
 
 
 def by_definition(matrix):
-    """The iterations in float64 and with no transposition."""
+    """The iterations in float64 without transposition."""
     x = matrix / np.linalg.norm(matrix)
     for a, b, c in COEFFICIENTS:
         x = a * x + b * x @ x.T @ x + c * x @ x.T @ x @ x.T @ x
@@ -45,23 +45,23 @@ def with_gradients(model):
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5), (1, 6, 6), (2, 4, 9), (3, 17, 5)])
-def test_orthogonal_is_its_formula_for_each_matrix(shape):
+def test_orthogonalise_equals_its_formula_for_each_matrix(shape):
     matrices = torch.randn(shape, dtype=torch.float64)
     expected = np.stack([by_definition(matrix) for matrix in matrices.numpy()])
-    torch.testing.assert_close(orthogonal(matrices), torch.from_numpy(expected))
+    torch.testing.assert_close(orthogonalise(matrices), torch.from_numpy(expected))
 
 
 def test_products_in_bfloat16_take_nearly_the_step_of_those_in_float32():
     def stepped(products):
         model = with_gradients(gpt())
-        before = torch.cat([weight.flatten() for weight in matrices_of(model)]).detach()
+        before = torch.cat([weight.flatten() for weight in block_matrices(model)]).detach()
         optimizer = make_optimizer(model, SETTINGS, products=products)
         set_rates(optimizer, 0, SETTINGS)
         optimizer.step()
         assert {state.dtype for each in optimizer.state.values() for state in each.values()} == {
             torch.float32
         }
-        return torch.cat([weight.flatten() for weight in matrices_of(model)]).detach() - before
+        return torch.cat([weight.flatten() for weight in block_matrices(model)]).detach() - before
 
     exact, narrow = stepped(None), stepped(torch.bfloat16)
     off = float((narrow - exact).norm() / exact.norm())
@@ -86,30 +86,30 @@ def test_three_steps_equal_the_formula():
 
 
 @pytest.mark.parametrize("most", [1, 300])
-def test_matrices_that_wait_for_their_turn_go_where_all_at_once_would(most, monkeypatch):
+def test_matrices_in_chunks_take_the_same_step_as_all_at_once(most, monkeypatch):
     together, in_turn = (with_gradients(gpt()) for _ in range(2))
     settings = TrainSettings(optimizer="muon")
     make_optimizer(together, settings).step()
-    sizes, orthogonal = [], muon.orthogonal
+    sizes, real = [], muon.orthogonalise
     monkeypatch.setattr(muon, "AT_ONCE", most)
-    monkeypatch.setattr(muon, "orthogonal", lambda x: sizes.append(x.numel()) or orthogonal(x))
+    monkeypatch.setattr(muon, "orthogonalise", lambda x: sizes.append(x.numel()) or real(x))
     make_optimizer(in_turn, settings).step()
     torch.testing.assert_close(list(in_turn.parameters()), list(together.parameters()))
     assert max(sizes) <= most + 4 * 12 * 12
 
 
-def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
-    """torch's makes its products in bfloat16, so a step of it is ours to a few hundredths."""
+def test_a_models_steps_are_those_of_torchs_muon_and_adamw(monkeypatch):
+    """torch multiplies in bfloat16, so its steps equal ours within a few percent."""
     settings = dataclasses.replace(SETTINGS, matrix_decay=0.2, momentum=0.9)
     model = with_gradients(gpt(kv_heads=1, tied=False))
     other = copy.deepcopy(model)
-    ours, parts = make_optimizer(model, settings), matrices_of(other)
+    ours, parts = make_optimizer(model, settings), block_matrices(other)
     alone = [nn.Parameter(part.clone()) for p, rows in parts.items() for part in p.split(rows)]
-    jordan = (3.4445, -4.7750, 2.0315)  # which torch's five iterations have
+    jordan = (3.4445, -4.7750, 2.0315)  # of torch's five iterations
     monkeypatch.setattr(muon, "COEFFICIENTS", (jordan,) * 5)
-    theirs = torch.optim.Muon(alone, lr=0.02, weight_decay=0.2, momentum=0.9)
+    reference = torch.optim.Muon(alone, lr=0.02, weight_decay=0.2, momentum=0.9)
     rest = torch.optim.AdamW(
-        groups_of(other, [p for p in other.parameters() if p not in parts], settings),
+        adamw_groups(other, [p for p in other.parameters() if p not in parts], settings),
         lr=1.0, betas=(settings.beta1, settings.beta2), fused=True,
     )  # fmt: skip
     before = [p.detach().clone() for p in alone]
@@ -120,14 +120,14 @@ def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
         gradients = [part for p, rows in parts.items() for part in p.grad.split(rows)]
         for parameter, gradient in zip(alone, gradients, strict=True):
             parameter.grad = gradient.clone()
-        for optimizer in (ours, theirs, rest):
+        for optimizer in (ours, reference, rest):
             optimizer.step()
-    mine = [part for p, rows in matrices_of(model).items() for part in p.split(rows)]
-    for found, expected, start in zip(mine, alone, before, strict=True):
-        assert (found - expected).norm() < 0.03 * (expected - start).norm()
-    for (name, found), expected in zip(model.named_parameters(), other.parameters(), strict=True):
-        if "blocks" not in name or found.ndim < 2:
-            assert torch.equal(found, expected), name
+    mine = [part for p, rows in block_matrices(model).items() for part in p.split(rows)]
+    for result, expected, start in zip(mine, alone, before, strict=True):
+        assert (result - expected).norm() < 0.03 * (expected - start).norm()
+    for (name, result), expected in zip(model.named_parameters(), other.parameters(), strict=True):
+        if "blocks" not in name or result.ndim < 2:
+            assert torch.equal(result, expected), name
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
 )
 def test_matrices_are_those_of_the_blocks(model, expected):
     names = {parameter: name for name, parameter in model.named_parameters()}
-    found = {names[parameter]: rows for parameter, rows in matrices_of(model).items()}
+    matrices = {names[parameter]: rows for parameter, rows in block_matrices(model).items()}
     inside = ("blocks.", "encoder.", "decoder.")
-    assert set(found) == {n for p, n in names.items() if p.ndim == 2 and n.startswith(inside)}
+    assert set(matrices) == {n for p, n in names.items() if p.ndim == 2 and n.startswith(inside)}
     for last, rows in expected.items():
-        assert {found[name] for name in found if name.split(".")[-2] == last} == {rows}
-    assert all(sum(rows) == len(p) for p, rows in matrices_of(model).items())
+        assert {matrices[name] for name in matrices if name.split(".")[-2] == last} == {rows}
+    assert all(sum(rows) == len(p) for p, rows in block_matrices(model).items())
     before = copy.deepcopy(with_gradients(model))
     optimizer = make_optimizer(model, SETTINGS)
     set_rates(optimizer, 0, SETTINGS)
@@ -180,29 +180,29 @@ def test_each_group_has_its_rate_and_its_decay():
 def test_each_step_is_torchs_bit_for_bit(seed, decay, beta1, beta2):
     torch.manual_seed(seed)
     shapes = [(3, 5), (7,), (2, 1, 4)]
-    mine = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
-    theirs = [torch.nn.Parameter(one.detach().clone()) for one in mine]
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    references = [torch.nn.Parameter(p.detach().clone()) for p in parameters]
 
     def groups(parameters):
         return [{"params": parameters[:1], "weight_decay": decay}, {"params": parameters[1:]}]
 
-    given = {"lr": 0.03, "betas": (beta1, beta2), "weight_decay": 0.1}
+    settings = {"lr": 0.03, "betas": (beta1, beta2), "weight_decay": 0.1}
     ours, torchs = (
-        AdamW(groups(mine), **given),
-        torch.optim.AdamW(groups(theirs), **given, fused=True),
+        AdamW(groups(parameters), **settings),
+        torch.optim.AdamW(groups(references), **settings, fused=True),
     )
     for step in range(4):
-        for one, other in zip(mine, theirs, strict=True):
-            one.grad = torch.randn_like(one)
-            other.grad = one.grad.clone()
+        for parameter, reference in zip(parameters, references, strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            reference.grad = parameter.grad.clone()
         if step == 1:
-            mine[2].grad = theirs[2].grad = None  # it has no part in this step
+            parameters[2].grad = references[2].grad = None  # not part of this step
         ours.step()
         torchs.step()
-        for one, other in zip(mine, theirs, strict=True):
-            assert torch.equal(one, other)
-    for one, other in zip(mine, theirs, strict=True):
-        state, expected = ours.state[one], torchs.state[other]
+        for parameter, reference in zip(parameters, references, strict=True):
+            assert torch.equal(parameter, reference)
+    for parameter, reference in zip(parameters, references, strict=True):
+        state, expected = ours.state[parameter], torchs.state[reference]
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[name], expected[name]) for name in state)
 
@@ -223,6 +223,6 @@ print("torch._dynamo" in sys.modules)
 """
 
 
-def test_a_step_does_not_bring_torchs_compiler():
-    done = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_a_step_does_not_import_torchs_compiler():
+    step = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, check=True)
+    assert step.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Training on pairs: batches and losses, learning, and going on bit for bit."""
+"""Training on pairs: batches, losses and learning."""
 
 import dataclasses
 
@@ -19,8 +19,8 @@ from heedful.train import (
     new_plan,
     open_training,
 )
-from heedful.train.batches import Which
-from heedful.train.optimizers import share_of_rate
+from heedful.train.batches import BatchIndex
+from heedful.train.optimizers import rate_factor
 from heedful.translate import Search, translate
 
 SIDES = [[3, 1, 6], [2, 6], [0, 1, 2, 6], [4, 4, 6], [1, 6], [3, 3, 3, 3, 6]]  # 6 is the end
@@ -67,13 +67,13 @@ def test_it_learns_to_copy_and_translates_it(tmp_path):
     training = open_training(plan, prepared)
     list(training.events())
     ids = [prepared.tokenizer.encode(text) for text in ("ad", "cb", "bb")]
-    found = translate(training.model.eval(), ids, Search(beams=3))
-    texts = [prepared.tokenizer.decode(targets[0].ids) for targets in found]
+    translations = translate(training.model.eval(), ids, Search(beams=3))
+    texts = [prepared.tokenizer.decode(targets[0].ids) for targets in translations]
     assert texts == ["da", "bc", "bb"]
 
 
 def test_a_batch_is_padded_and_shifted():
-    batch = next(task().every(pairs_of(SIDES), batch=3))
+    batch = next(task().in_order(pairs_of(SIDES), batch=3))
     assert batch.source.tolist() == [[3, 1, 6, 0], [0, 1, 2, 6], [1, 6, 0, 0]]
     assert batch.source_keep.tolist() == [
         [True] * 3 + [False],
@@ -84,11 +84,11 @@ def test_a_batch_is_padded_and_shifted():
     rows = zip(batch.inputs, batch.targets, keep, strict=True)
     real = [(inputs[k].tolist(), targets[k].tolist()) for inputs, targets, k in rows]
     assert real == [([5, 2], [2, 6]), ([5, 4, 4], [4, 4, 6]), ([5, 3, 3, 3, 3], [3, 3, 3, 3, 6])]
-    assert task().targets(batch) == 10
+    assert task().target_count(batch) == 10
 
 
-def test_draws_are_pairs_that_a_key_decides():
-    first, again, other = (task().draw(50, Which(key)) for key in ((1, 0), (1, 0), (1, 1)))
+def test_batches_are_pairs_determined_by_the_key():
+    first, again, other = (task().draw(50, BatchIndex(key)) for key in ((1, 0), (1, 0), (1, 1)))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert first.source.tolist() != other.source.tolist()
     assert len({tuple(row) for row in first.source.tolist()}) == 3  # the last pair is drawn too
@@ -96,7 +96,7 @@ def test_draws_are_pairs_that_a_key_decides():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_the_loss_is_the_mean_over_real_targets_with_smoothed_labels(smoothing):
-    """Written out in float64, a pair at a time without padding; and torch's own."""
+    """Compared with a loop in float64 without padding, and with torch."""
     model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context_length=8, width=8, heads=2)).eval()
     pairs = pairs_of(SIDES)
     total, count = 0.0, 0
@@ -105,22 +105,22 @@ def test_the_loss_is_the_mean_over_real_targets_with_smoothed_labels(smoothing):
         begun = torch.cat([torch.tensor([[5]]), target[:, :-1]], 1)
         likely = model(source, begun).logits[0].double().log_softmax(-1).detach()
         for row, token in zip(likely, target[0].tolist(), strict=True):
-            wanted = [smoothing / 7 + (1 - smoothing) * (v == token) for v in range(7)]
-            total -= sum(w * float(r) for w, r in zip(wanted, row, strict=True))
+            target_weights = [smoothing / 7 + (1 - smoothing) * (v == token) for v in range(7)]
+            total -= sum(w * float(r) for w, r in zip(target_weights, row, strict=True))
             count += 1
-    (batch,) = task().every(pairs, batch=9)
+    (batch,) = task().in_order(pairs, batch=9)
     ours = task().loss(model, batch, smoothing)
     assert ours.item() == pytest.approx(total / count, rel=1e-5)
     logits, targets = torch.randn(2, 5, 7), torch.randint(7, (2, 5))
-    theirs = F.cross_entropy(logits.transpose(1, 2), targets, label_smoothing=smoothing)
-    torch.testing.assert_close(loss(logits, targets, smoothing), theirs)
+    expected = F.cross_entropy(logits.transpose(1, 2), targets, label_smoothing=smoothing)
+    torch.testing.assert_close(loss(logits, targets, smoothing), expected)
 
 
 def test_evaluation_smooths_nothing(tmp_path):
     plan = started(tmp_path, label_smoothing=0.5, steps=0)
     training = open_training(plan, begin(plan))
     (event,) = (event for event in training.events() if isinstance(event, Validation))
-    (batch,) = training.task.every(training.task.validation, 99)
+    (batch,) = training.task.in_order(training.task.validation, 99)
     training.model.eval()
     assert event.loss == pytest.approx(training.task.loss(training.model, batch, 0.0).item())
     assert event.loss != pytest.approx(training.task.loss(training.model, batch, 0.5).item())
@@ -133,9 +133,9 @@ def test_the_papers_learning_rate():
     )
     for step in (1, 100, 4000, 4001, 50_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        rate = settings.learning_rate * share_of_rate(step - 1, settings)
+        rate = settings.learning_rate * rate_factor(step - 1, settings)
         assert rate == pytest.approx(expected, rel=1e-9)
-    assert share_of_rate(0, dataclasses.replace(settings, warmup=0)) == 1.0
+    assert rate_factor(0, dataclasses.replace(settings, warmup=0)) == 1.0
 
 
 def test_wrong_pairs_leave_no_run(tmp_path):

@@ -1,4 +1,4 @@
-"""A run that was killed and continued has, bit for bit, the losses of one that never stopped."""
+"""A killed and resumed run equals an uninterrupted run, bit for bit."""
 
 import signal
 import subprocess
@@ -35,7 +35,7 @@ RECIPES = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def uninterrupted(tmp_path_factory):
     """The outcome of a run that was never stopped, with each recipe."""
     outcomes = {}
     for name, changes in RECIPES.items():
@@ -45,7 +45,7 @@ def whole(tmp_path_factory):
     return outcomes
 
 
-# Run in a process of its own, which kills itself at the n-th moment of a kind
+# Run in a separate process, which kills itself at the n-th call of a function
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -92,7 +92,7 @@ raise SystemExit("it was not killed")
         ("replacing", 7, "adamw"),  # between the best weights and the checkpoint
     ],
 )
-def test_killed_and_continued_equals_never_stopped(where, after, name, tmp_path, whole):
+def test_killed_and_continued_equals_never_stopped(where, after, name, tmp_path, uninterrupted):
     plan = started(tmp_path, **RECIPES[name])
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, plan.directory, where, str(after)],
@@ -102,20 +102,20 @@ def test_killed_and_continued_equals_never_stopped(where, after, name, tmp_path,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     trained(read_plan(plan.directory), resume=True)
-    assert outcome(plan.directory) == whole[name]
+    assert outcome(plan.directory) == uninterrupted[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("asked_at", [1, 6, 8, 23])
-def test_stopped_and_continued_equals_never_stopped(asked_at, name, tmp_path, whole):
+@pytest.mark.parametrize("stop_at", [1, 6, 8, 23])
+def test_stopped_and_continued_equals_never_stopped(stop_at, name, tmp_path, uninterrupted):
     plan = started(tmp_path, **RECIPES[name])
     training = open_training(plan, prepare_run(plan))
     for event in training.events():
-        if isinstance(event, Step) and event.step == asked_at:
+        if isinstance(event, Step) and event.step == stop_at:
             training.stop()
-    assert event == Ended(asked_at, "stopped")
+    assert event == Ended(stop_at, "stopped")
     trained(read_plan(plan.directory), resume=True)
-    assert outcome(plan.directory) == whole[name]
+    assert outcome(plan.directory) == uninterrupted[name]
 
 
 def on_words(directory):
@@ -141,7 +141,7 @@ SHORT = {"steps": 12, "evaluate_every": 4, "save_every": 3, "device": "cpu"}
 
 @pytest.mark.parametrize("planned", [on_words, on_pairs])
 def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
-    """Without the text, which what is continued needs no more."""
+    """Resuming works without the text."""
     outcomes = []
     for stop_at in (None, 5):
         directory = tmp_path / str(stop_at)
@@ -159,7 +159,7 @@ def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
     assert outcomes[0] == outcomes[1]
 
 
-def test_best_and_last_are_the_weights_that_they_say(tmp_path):
+def test_best_and_last_have_the_weights_of_their_steps(tmp_path):
     plan = started(tmp_path, learning_rate=0.05, decay="constant")  # it gets worse again
     prepared = prepare_run(plan)
     training = open_training(plan, prepared)
@@ -176,7 +176,7 @@ def test_best_and_last_are_the_weights_that_they_say(tmp_path):
     assert min(checks)[1] == training.progress.best_step
 
 
-def test_a_validation_that_is_cut_off_the_metrics_is_told_as_lost(tmp_path):
+def test_a_validation_missing_from_the_metrics_is_reported_as_lost(tmp_path):
     plan = started(tmp_path)
     trained(plan)
     path = plan.directory / "metrics.jsonl"
@@ -186,6 +186,6 @@ def test_a_validation_that_is_cut_off_the_metrics_is_told_as_lost(tmp_path):
     longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 25}}))
     training = open_training(longer, prepare_run(longer))
     training.restore()
-    said = [event.words for event in training.events() if isinstance(event, Noticed)]
-    assert len(said) == 1
-    assert "lost" in said[0]
+    notices = [event.words for event in training.events() if isinstance(event, Noticed)]
+    assert len(notices) == 1
+    assert "lost" in notices[0]

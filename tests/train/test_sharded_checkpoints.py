@@ -1,4 +1,4 @@
-"""A checkpoint in parts beside one that is a file: the later one counts, wherever it is read."""
+"""A sharded checkpoint beside a checkpoint in a file: the later one counts."""
 
 import pytest
 import torch
@@ -32,8 +32,8 @@ def group(tmp_path):
 
 
 @pytest.mark.parametrize(("step", "is_later"), [(3, False), (5, True)])
-def test_the_later_one_is_gone_on_from_and_shown(step, is_later, run, group, tmp_path):
-    """Both are there where a kill came between the writing of one and the removal of the other."""
+def test_the_later_checkpoint_is_resumed_and_loaded(step, is_later, run, group, tmp_path):
+    """Both exist if a process is killed between writing one and removing the other."""
     tensors, about = load_tensors(run / LAST)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -45,18 +45,18 @@ def test_the_later_one_is_gone_on_from_and_shown(step, is_later, run, group, tmp
     save_sharded(copy / "state/sharded", other, {**about, "step": step}, Processes())
     assert (latest(copy) == copy / LAST) != is_later
     assert saved_step(copy) == (5 if is_later else 4)
-    shown = parameters_of(load_model(copy, checkpoint="last"))
-    wanted = other if is_later else tensors
-    for name, tensor in shown.items():
-        torch.testing.assert_close(tensor.detach(), wanted[f"model.{name}"])
+    loaded = parameters_of(load_model(copy, checkpoint="last"))
+    expected = other if is_later else tensors
+    for name, tensor in loaded.items():
+        torch.testing.assert_close(tensor.detach(), expected[f"model.{name}"])
 
 
 def test_a_file_that_another_machine_did_not_write_here_is_missed(group, tmp_path, monkeypatch):
-    """What was saved before stays: machines that do not share a directory lose nothing."""
+    """The previous checkpoint stays intact if machines do not share a directory."""
     save_sharded(tmp_path, {"a": torch.ones(3)}, {"step": 1}, Processes())
     before = newest(tmp_path)
-    monkeypatch.setattr("heedful.files.sharded.LATE", 0.1)
-    monkeypatch.setattr(Processes, "each", lambda self, sums: [sums, {"shard-00002.x": "0" * 8}])
+    monkeypatch.setattr("heedful.files.sharded.VISIBLE_WITHIN", 0.1)
+    monkeypatch.setattr(Processes, "all_gather", lambda _, sums: [sums, {"shard-00002.x": "0" * 8}])
     with pytest.raises(SaveError, match=r"has not shard-00002\.x"):
         save_sharded(tmp_path, {"a": torch.zeros(3)}, {"step": 2}, Processes())
     assert newest(tmp_path) == before

@@ -21,9 +21,9 @@ from heedful.train import (
     prepare_run,
     preset,
 )
-from heedful.train.batches import Which, shuffled, starts
+from heedful.train.batches import BatchIndex, shuffled_pieces, window_starts
 from heedful.train.metrics import Metrics, Progress, read_metrics
-from heedful.train.optimizers import share_of_rate
+from heedful.train.optimizers import rate_factor
 from heedful.train.presets import PRESETS
 from heedful.train.settings import read_toml
 from heedful.train.tasks import NextToken
@@ -32,8 +32,8 @@ TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
 SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, warmup=3)
 
 
-def draw(tokens, context_length, batch, which):
-    return NextToken(tokens, tokens[:0], context_length).draw(batch, which)
+def draw(tokens, context_length, batch, index):
+    return NextToken(tokens, tokens[:0], context_length).draw(batch, index)
 
 
 def training(directory, tokens=TOKENS, **changes):
@@ -43,7 +43,7 @@ def training(directory, tokens=TOKENS, **changes):
     return Training(directory, model, NextToken(tokens[:500], tokens[500:], 7), settings)
 
 
-def test_it_learns_what_repeats(tmp_path):
+def test_training_learns_a_repeated_sequence(tmp_path):
     run = training(tmp_path, steps=150, learning_rate=1e-2)
     losses = [event.loss for event in run.events() if isinstance(event, Validation)]
     assert losses[0] == pytest.approx(math.log(11), abs=0.5)
@@ -51,7 +51,7 @@ def test_it_learns_what_repeats(tmp_path):
 
 
 def test_a_step_equals_torchs_own_loop(tmp_path):
-    """Two steps written out: gradients added over batches, clipped, AdamW, the same rate."""
+    """Two steps written out: accumulated gradients, clipping, AdamW, the learning rate."""
     run = training(tmp_path, steps=2, accumulation=3, clip=0.5, warmup=0, evaluate_every=99)
     model = GPT(run.model.config)
     model.load_state_dict(run.model.state_dict())
@@ -64,7 +64,7 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
     )
     for step in range(2):
         optimizer.zero_grad()
-        batches = [draw(TOKENS[:500], 7, 4, Which((1337, step, part))) for part in range(3)]
+        batches = [draw(TOKENS[:500], 7, 4, BatchIndex((1337, step, part))) for part in range(3)]
         inputs, targets = (torch.cat(ids) for ids in zip(*batches, strict=True))
         F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -72,8 +72,8 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
             group["lr"] = 3e-3 * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 2)) / 2)
         optimizer.step()
     list(run.events())
-    for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+    for parameter, expected in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, atol=1e-6, rtol=1e-4)
 
 
 @given(st.integers(2, 200), st.integers(1, 12), st.integers(1, 5))
@@ -81,7 +81,7 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
 def test_validation_windows_cover_every_token_once(length, context, batch):
     tokens = np.arange(length, dtype=np.uint16)
     task = NextToken(np.arange(13), tokens, context)
-    windows = list(task.every(tokens, batch))
+    windows = list(task.in_order(tokens, batch))
     inputs = torch.cat([ids.flatten() for ids, _ in windows])
     targets = torch.cat([ids.flatten() for _, ids in windows])
     assert inputs.tolist() == list(range(length - 1))
@@ -104,13 +104,13 @@ def test_evaluation_is_the_mean_over_tokens_without_dropout(tmp_path):
     assert run.model.training
 
 
-def test_batches_are_windows_that_a_key_decides():
-    inputs, targets = draw(np.arange(50, dtype=np.uint16), 7, 5, Which((1, 2, 3)))
+def test_batches_are_windows_determined_by_the_key():
+    inputs, targets = draw(np.arange(50, dtype=np.uint16), 7, 5, BatchIndex((1, 2, 3)))
     assert inputs.dtype == torch.int64
     assert torch.equal(targets, inputs + 1)
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(7))
-    assert not torch.equal(inputs, draw(np.arange(50), 7, 5, Which((1, 2, 4)))[0])
-    lasts = {int(draw(np.arange(9), 7, 1, Which((seed,)))[1].max()) for seed in range(50)}
+    assert not torch.equal(inputs, draw(np.arange(50), 7, 5, BatchIndex((1, 2, 4)))[0])
+    lasts = {int(draw(np.arange(9), 7, 1, BatchIndex((seed,)))[1].max()) for seed in range(50)}
     assert lasts == {7, 8}  # the last token is drawn too
 
 
@@ -143,8 +143,8 @@ def until(events, step):
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 @pytest.mark.parametrize("spoil", ["weights", "gradient"])
-def test_what_is_no_number_ends_the_run_and_is_never_saved(spoil, clip, tmp_path):
-    """Also in the step before a save, and where the loss itself was still a number."""
+def test_non_finite_numbers_end_the_run_and_are_never_saved(spoil, clip, tmp_path):
+    """Also in the step before a save, and if the loss is still finite."""
     run = training(tmp_path, clip=clip)
     events = run.events()
     until(events, 19)
@@ -159,14 +159,14 @@ def test_what_is_no_number_ends_the_run_and_is_never_saved(spoil, clip, tmp_path
 
 
 def rebuilt(directory, run):
-    from heedful.models import write_description
+    from heedful.models import write_model_config
 
-    write_description(directory, run.model.config)
+    write_model_config(directory, run.model.config)
     return load_model(directory, checkpoint="last")
 
 
 def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
-    """A limit on the size of files stands for the full disk: both fail while writing."""
+    """A file size limit simulates the full disk: both fail while writing."""
     run = training(tmp_path)
     events = run.events()
     for event in events:
@@ -189,17 +189,17 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
 @pytest.mark.parametrize("stops", [[], [1], [37, 90], [499, 500]])
 def test_the_mean_loss_is_that_of_the_latest_tenth_also_when_resumed(tmp_path, stops):
     path, losses = tmp_path / "metrics.jsonl", np.random.default_rng(0).random(600).tolist()
-    said, done = [], 0
+    means, step_before = [], 0
     for stop in (*stops, len(losses)):
-        metrics = Metrics(path, Progress(done, evaluated=done))
-        for step in range(done, stop):
-            said.append(metrics.write_step(step + 1, losses[step], 0.1))
+        metrics = Metrics(path, Progress(step_before, evaluated=step_before))
+        for step in range(step_before, stop):
+            means.append(metrics.write_step(step + 1, losses[step], 0.1))
         metrics.write(step=stop, validation_loss=1.0)
         metrics.close()
-        done = stop
+        step_before = stop
     lines = [line for line in read_metrics(path) if "loss" in line]
-    assert [line["mean_loss"] for line in lines] == said
-    for number, mean in enumerate(said, start=1):
+    assert [line["mean_loss"] for line in lines] == means
+    for number, mean in enumerate(means, start=1):
         assert mean == pytest.approx(np.mean(losses[:number][-min(50, math.ceil(number / 10)) :]))
 
 
@@ -212,7 +212,7 @@ def test_the_mean_loss_is_that_of_the_latest_tenth_also_when_resumed(tmp_path, s
 )  # fmt: skip
 def test_learning_rates(step, decay, expected):
     rates = TrainSettings(steps=104, warmup=4, learning_rate=1.0, decay=decay)
-    assert share_of_rate(step, rates) == pytest.approx(expected)
+    assert rate_factor(step, rates) == pytest.approx(expected)
 
 
 def test_presets_and_files_of_settings(tmp_path):
@@ -239,54 +239,54 @@ def test_presets_and_files_of_settings(tmp_path):
     batches=st.lists(st.integers(1, 9), min_size=1, max_size=9),
     seed=st.integers(0, 5),
 )
-def test_a_pass_has_each_piece_once_whatever_the_batches(pieces, batches, seed):
-    found, first = [], 0
+def test_an_epoch_has_each_piece_once_for_any_batch_sizes(pieces, batches, seed):
+    pieces_drawn, first = [], 0
     for step, batch in enumerate(batches):
-        found += shuffled(Which((seed, step, 0), first), batch, pieces)
+        pieces_drawn += shuffled_pieces(BatchIndex((seed, step, 0), first), batch, pieces)
         first += batch
-    assert found == shuffled(Which((seed,), 0), first, pieces)
+    assert pieces_drawn == shuffled_pieces(BatchIndex((seed,), 0), first, pieces)
     for number in range(first // pieces):
-        assert sorted(found[number * pieces : (number + 1) * pieces]) == [
+        assert sorted(pieces_drawn[number * pieces : (number + 1) * pieces]) == [
             (number, piece) for piece in range(pieces)
         ]
 
 
-def test_passes_and_seeds_are_shuffled_differently():
-    one, two = (shuffled(Which((7,), first), 50, 50) for first in (0, 50))
-    other = shuffled(Which((8,), 0), 50, 50)
-    orders = [[piece for _, piece in found] for found in (one, two, other)]
+def test_epochs_and_seeds_are_shuffled_differently():
+    one_epoch, next_epoch = (shuffled_pieces(BatchIndex((7,), first), 50, 50) for first in (0, 50))
+    other = shuffled_pieces(BatchIndex((8,), 0), 50, 50)
+    orders = [[piece for _, piece in epoch] for epoch in (one_epoch, next_epoch, other)]
     assert len({tuple(order) for order in (*orders, range(50))}) == 4
 
 
 @given(tokens=st.integers(1, 60), length=st.integers(1, 12), seed=st.integers(0, 20))
-def test_windows_of_a_pass_do_not_overlap_and_leave_little_out(tokens, length, seed):
+def test_windows_of_an_epoch_do_not_overlap_and_omit_little(tokens, length, seed):
     length = min(tokens, length)
     pieces = max(1, tokens // length - 1)
-    found = starts(Which((seed,), 0), pieces, tokens, length, np.random.default_rng(0))
-    read = [start + i for start in found for i in range(length)]
+    starts = window_starts(BatchIndex((seed,), 0), pieces, tokens, length, np.random.default_rng(0))
+    read = [start + i for start in starts for i in range(length)]
     assert len(set(read)) == len(read)
     assert min(read) >= 0
     assert max(read) < tokens
     assert tokens - len(read) < 2 * length
 
 
-def test_every_token_is_read_in_some_pass_and_cut_elsewhere_in_each():
+def test_some_epoch_reads_every_token_and_offsets_differ():
     ids = np.arange(40)
-    windows = [draw(ids, 6, 1, Which((3,), first)) for first in range(200)]
+    windows = [draw(ids, 6, 1, BatchIndex((3,), first)) for first in range(200)]
     assert {int(token) for inputs, _ in windows for token in inputs.flatten()} == set(range(39))
     assert {int(token) for _, targets in windows for token in targets.flatten()} == set(ids[1:])
     assert {int(inputs[0, 0]) % 6 for inputs, _ in windows} == set(range(6))
 
 
-def which_of(training, monkeypatch):
-    """The batches that a training reads from here to its end, each with its first and its size."""
+def batches_read(training, monkeypatch):
+    """The batches that a training reads from now on, each with its first sequence and its size."""
     read, task = [], training.task
-    of_class = type(task).draw
+    original = type(task).draw
 
-    def drawn(self, batch, which, rows=slice(None)):
-        if len(which.key) > 1:  # what chance is counted from is no batch of the training
-            read.append((which.first, batch))
-        return of_class(self, batch, which, rows)
+    def drawn(self, batch, index, rows=slice(None)):
+        if len(index.key) > 1:  # other keys are no batches of the training
+            read.append((index.first, batch))
+        return original(self, batch, index, rows)
 
     with monkeypatch.context() as patch:
         patch.setattr(type(task), "draw", drawn)
@@ -295,14 +295,14 @@ def which_of(training, monkeypatch):
 
 
 @pytest.mark.parametrize("batch", [3, 5])
-def test_training_goes_on_in_its_pass_where_it_was(batch, tmp_path, monkeypatch):
-    """Where the batch or the number of steps is another one, too."""
+def test_training_resumes_at_its_position_in_the_epoch(batch, tmp_path, monkeypatch):
+    """Also with another batch size or number of steps."""
     plan = started(tmp_path, steps=8)
-    read = which_of(open_training(plan, prepare_run(plan)), monkeypatch)
+    read = batches_read(open_training(plan, prepare_run(plan)), monkeypatch)
     longer = plan.recipe.changed({"train": {"steps": 12, "batch": batch}})
     training = open_training(plan._replace(recipe=longer), prepare_run(plan))
     assert training.restore()
-    read += which_of(training, monkeypatch)
+    read += batches_read(training, monkeypatch)
     assert len(read) == 12 * plan.recipe.train.accumulation
-    places = [place for first, batch in read for place in range(first, first + batch)]
-    assert places == list(range(len(places)))
+    drawn = [n for first, batch in read for n in range(first, first + batch)]
+    assert drawn == list(range(len(drawn)))

@@ -1,4 +1,4 @@
-"""Watching heads: scores by definition, training unchanged, also where it is cut and goes on."""
+"""Head scores during training: scores by definition, training unchanged, also when resumed."""
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def lines(plan):
 
 
 def by_definition(model, ids):
-    """Each score of each head of each layer, from the model's own intermediates, in NumPy."""
-    found = {name: [] for name in ("entropy", "previous", "induction", "sink", "largest_logit")}
+    """Each score of each head, from the model.s intermediate results, in NumPy."""
+    scores = {name: [] for name in ("entropy", "previous", "induction", "sink", "largest_logit")}
     N = len(ids)
     for steps in model.steps(torch.tensor([ids])):
         weights, scaled = steps.weights[0].double().numpy(), steps.scaled[0].double().numpy()
@@ -57,7 +57,7 @@ def by_definition(model, ids):
             log = np.where(weights > 0, np.log(weights), 0)
         after = [
             (n, [m for m in range(1, n) if ids[m - 1] == ids[n]]) for n in range(N)
-        ]  # what came after the token before
+        ]  # positions after an earlier copy of the token
         asks = [(n, keys) for n, keys in after if keys]
         for name, values in {
             "entropy": -(weights * log).sum(-1).mean(-1),
@@ -66,16 +66,16 @@ def by_definition(model, ids):
             "sink": weights[:, 1:, 0].mean(-1),
             "largest_logit": np.where(np.tri(N) > 0, scaled, -np.inf).max((1, 2)),
         }.items():
-            found[name].append(values.tolist())
-    return found
+            scores[name].append(values.tolist())
+    return scores
 
 
 def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
     plan = plan_of(tmp_path, model={"dropout": 0.4}, watch=SEEN)
-    told = [event for event in trained(plan) if isinstance(event, Watched)]
+    happened = [event for event in trained(plan) if isinstance(event, Watched)]
     steps, scores = scores_over_steps(read_metrics(plan.directory / "metrics.jsonl"))
-    assert steps == [event.step for event in told] == list(recordings_of(plan.directory))
-    assert told[-1].scores == {name: each[-1] for name, each in scores.items()}
+    assert steps == [event.step for event in happened] == list(recordings_of(plan.directory))
+    assert happened[-1].scores == {name: each[-1] for name, each in scores.items()}
     model = load_model(plan.directory, checkpoint="last").eval()
     ids = load_tokenizer(plan.directory).encode(SEEN)[:16]
     with torch.no_grad():
@@ -84,8 +84,8 @@ def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
         np.testing.assert_allclose(scores[name][-1], value, rtol=1e-3, err_msg=name)
     heads = heedful.load(recordings_of(plan.directory)[24]).heads()
     for name in ("entropy", "previous", "induction", "sink"):
-        kept = [getattr(head, name) for head in heads]
-        np.testing.assert_allclose(np.ravel(scores[name][-1]), kept, rtol=1e-3, err_msg=name)
+        expected = [getattr(head, name) for head in heads]
+        np.testing.assert_allclose(np.ravel(scores[name][-1]), expected, rtol=1e-3, err_msg=name)
 
 
 def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_path):
@@ -101,7 +101,7 @@ def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_
     trained(plans["alone"])
     trained(plans["whole"])
     running = open_training(plans["cut"], begin(plans["cut"]))
-    for event in running.events():  # gone at step 17, after the recording of 15
+    for event in running.events():  # killed at step 17, after the recording of 15
         if getattr(event, "step", 0) == 17:
             break
     assert max(recordings_of(plans["cut"].directory)) == 15
@@ -110,27 +110,27 @@ def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_
     assert again.restore()
     assert again.progress.step == 15
     list(again.events())
-    kept = {
+    states = {
         name: load_tensors(plan.directory / "state/last.safetensors")
         for name, plan in plans.items()
     }
-    whole, about = kept["whole"]
+    uninterrupted, about = states["whole"]
     for name in ("alone", "cut"):
-        assert all(torch.equal(kept[name][0][key], whole[key]) for key in whole)
-    assert kept["cut"][1] == about
+        assert all(torch.equal(states[name][0][key], uninterrupted[key]) for key in uninterrupted)
+    assert states["cut"][1] == about
     metrics = [plan.directory / "metrics.jsonl" for plan in (plans["cut"], plans["whole"])]
     assert metrics[0].read_bytes() == metrics[1].read_bytes()
-    one, other = (recordings_of(plans[name].directory) for name in ("cut", "whole"))
-    assert list(one) == list(other) == [0, 3, 6, 9, 12, 15, 18, 21, 24]
-    for step, path in one.items():
-        assert path.read_bytes() == other[step].read_bytes(), step
+    resumed, complete = (recordings_of(plans[name].directory) for name in ("cut", "whole"))
+    assert list(resumed) == list(complete) == [0, 3, 6, 9, 12, 15, 18, 21, 24]
+    for step, path in resumed.items():
+        assert path.read_bytes() == complete[step].read_bytes(), step
 
 
-def test_stopped_where_it_would_validate_and_look_and_killed_when_it_went_on(tmp_path):
-    """Once each, and in the same order, as of a run that did so without a stop."""
+def test_stopped_at_a_watched_validation_and_killed_after_resuming(tmp_path):
+    """Metrics equal those of an uninterrupted run."""
     changes = {"steps": 10, "evaluate_every": 4, "save_every": 10, "watch": SEEN, "watch_every": 4}
-    whole, cut = (plan_of(tmp_path, name, **changes) for name in ("whole", "cut"))
-    trained(whole)
+    complete, cut = (plan_of(tmp_path, name, **changes) for name in ("whole", "cut"))
+    trained(complete)
     running = open_training(cut, begin(cut))
     for event in running.events():
         if getattr(event, "step", 0) == 4:
@@ -141,8 +141,8 @@ def test_stopped_where_it_would_validate_and_look_and_killed_when_it_went_on(tmp
         for event in again.events():
             if kill and isinstance(event, Step):
                 break
-    one, other = (plan.directory / "metrics.jsonl" for plan in (whole, cut))
-    assert one.read_bytes() == other.read_bytes()
+    expected, result = (plan.directory / "metrics.jsonl" for plan in (complete, cut))
+    assert expected.read_bytes() == result.read_bytes()
 
 
 def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
@@ -157,7 +157,7 @@ def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
         assert [line["step"] for line in lines(new)] == steps
 
 
-def test_a_bert_is_watched_between_its_frame(tmp_path):
+def test_a_bert_is_watched_with_its_special_tokens(tmp_path):
     plan = plan_of(tmp_path, preset="bert", model={"pooler": False}, watch=SEEN, steps=2)
     trained(plan)
     recording = heedful.load(recordings_of(plan.directory)[2])

@@ -1,4 +1,4 @@
-"""A page's modules as one script: what it does is what the modules do, or it is refused."""
+"""The bundled script behaves as its modules do; unsupported forms raise an error."""
 
 import pytest
 from node import returned
@@ -7,8 +7,8 @@ from heedful.errors import RunError
 from heedful.views import bundler
 
 MODULES = {
-    "entry.js": 'import { half as h, list } from "./more.js";\nimport one from "./one.js";\n'
-    'import "./first.js";\nexport const told = [h(6), one, ...list, globalThis.first];\n',
+    "entry.js": 'import { half as h, list } from "./more.js";\nimport seven from "./one.js";\n'
+    'import "./first.js";\nexport const result = [h(6), seven, ...list, globalThis.first];\n',
     "more.js": "export async function later() {}\nexport function half(x) {\n  return x / 2;\n}\n"
     'const list = [1];\nexport { list };\nexport { default } from "./one.js";\n',
     "one.js": "export default 7;\n",
@@ -25,10 +25,10 @@ def page(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_does_what_the_modules_do(page):
+def test_the_bundle_behaves_as_its_modules(page):
     script = page / "script.mjs"
     script.write_text(bundler.one_script(page / "entry.js"))
-    assert returned(page, {"made": script}, "made.told") == [3, 7, 1, "<b>"]
+    assert returned(page, {"bundle": script}, "bundle.result") == [3, 7, 1, "<b>"]
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_it_does_what_the_modules_do(page):
         'import * as one from "./one.js";',
     ],
 )
-def test_a_form_that_is_not_known_is_refused(page, line):
-    """Else its names would be undefined, and nobody would be told."""
+def test_an_unsupported_form_is_refused(page, line):
+    """Otherwise the names would be undefined, without an error."""
     (page / "more.js").write_text(f"{MODULES['more.js']}{line}\n")
     with pytest.raises(RunError) as error:
         bundler.one_script(page / "entry.js")

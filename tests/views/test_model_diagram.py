@@ -1,4 +1,4 @@
-"""Models as diagrams: every word has its room, and says what the model is."""
+"""Diagrams of models: labels do not overlap, and show the model's numbers."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import torch
 
 from heedful.errors import ArgumentError
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.models.parameters import without_parameters
+from heedful.models.parameters import on_meta_device
 from heedful.views.model_diagram import draw_block, draw_model
 
 LARGE = {"vocabulary": 128_256, "width": 16_384, "heads": 128, "layers": 2}
@@ -32,15 +32,15 @@ def texts(figure):
     return [text for text in figure.axes[0].texts if text.get_text()]
 
 
-def said(figure):
+def labels(figure):
     return [text.get_text() for text in texts(figure)]
 
 
 @pytest.mark.parametrize("draw", [draw_model, draw_block])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_word_has_its_room(name, draw):
-    """None over another, none outside of the figure or of the box that it is in."""
-    figure = draw(without_parameters(MODELS[name]))
+def test_labels_fit_and_do_not_overlap(name, draw):
+    """No label covers another, or leaves the figure or its box."""
+    figure = draw(on_meta_device(MODELS[name]))
     figure.draw_without_rendering()
     written = [(text.get_window_extent(), text.get_text()) for text in texts(figure)]
     for (a, first), (b, second) in itertools.combinations(written, 2):
@@ -62,23 +62,23 @@ WORDS = {
             "4 heads of 6 · scores [B, 4, N, N]", "keys and values: 2 heads"]),
     "pairs": (lambda: draw_model(MODELS["pairs"]()), ["× 2", "× 3", "Cross-attention",
               "4 heads of 32 · scores [B, 4, N, M]", "memory [B, M, 128]: keys and values"]),
-    "bert": (lambda: draw_block(without_parameters(MODELS["bert, masked"])), []),
+    "bert": (lambda: draw_block(on_meta_device(MODELS["bert, masked"])), []),
     "block": (lambda: draw_block(GPT(GPTConfig(vocabulary=9, width=24, heads=3, window=5))),
-              ["scores = query · keyᵀ / √8", "mask: −∞ where a token is later", "[B, 3, N, 8]",
+              ["scores = query · keyᵀ / √8", "mask: −∞ where the key is later", "[B, 3, N, 8]",
                "24 → 3 × 8", "normalised, rotated"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WORDS)
 def test_a_diagram_has_the_numbers_of_its_model(name):
-    draw, wanted = WORDS[name]
-    words = said(draw())
-    assert set(wanted) <= set(words)
+    draw, expected = WORDS[name]
+    words = labels(draw())
+    assert set(expected) <= set(words)
     assert any("mask" in line.casefold() for line in words) == (name != "bert")
 
 
 def test_norms_stand_where_the_model_has_them():
-    """Upwards: a norm before attention, or after the sum above it."""
+    """Pre-norm: below attention. Post-norm: above the sum."""
     for order in ("pre", "post"):
         figure = draw_model(GPT(GPTConfig(vocabulary=9, norm_order=order)))
         height = {text.get_text(): text.get_position()[1] for text in reversed(texts(figure))}

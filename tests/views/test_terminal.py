@@ -17,16 +17,16 @@ def screen(terminal, width=120, **options):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_happens_is_shown(terminal):
+def test_training_events_are_shown(terminal):
     target = screen(terminal)
     with training_view(target, 60, 50) as view:
         view.show(Validation(50, 3.25, True))
         view.show(STEP)
-    shown = target.file.getvalue()
+    output = target.file.getvalue()
     for words in ("3.250", "2.500", "2,000 tokens/s", "51/60"):
-        assert words in shown.replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert "0.000" not in shown
-    assert ("\x1b" in shown) == terminal
+        assert words in output.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert "0.000" not in output
+    assert ("\x1b" in output) == terminal
 
 
 @pytest.mark.parametrize(("width", "least"), [(60, 6), (80, 20), (100, 20), (160, 40)])
@@ -36,8 +36,8 @@ def test_the_bar_has_room_and_the_loss_is_never_cut(width, least, steps):
     with training_view(target, steps, 0) as view:
         view.show(Validation(0, 13.25, True))
         view.show(STEP)
-    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", target.file.getvalue())
-    last = next(line for line in re.split(r"[\r\n]+", shown)[::-1] if "/" in line)
+    output = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", target.file.getvalue())
+    last = next(line for line in re.split(r"[\r\n]+", output)[::-1] if "/" in line)
     assert len(last) <= width
     assert sum(last.count(sign) for sign in "━╸╺") >= (least if steps < 1000 else least - 5)
     assert ("tokens/s" in last) == (width >= 100)
@@ -46,7 +46,7 @@ def test_the_bar_has_room_and_the_loss_is_never_cut(width, least, steps):
         assert last.rstrip().endswith("left")
 
 
-def test_a_heat_map_has_rows_of_queries_and_hides_what_cannot_be_seen():
+def test_a_heat_map_has_rows_of_queries_and_leaves_masked_cells_blank():
     weights = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.25, 0.0, 0.6]])
     target = screen(False)
     target.print(heatmap(weights, ["a", "b", "c" * 30], coloured=False))

@@ -1,10 +1,10 @@
-"""Floor 6: the command `heedful`. Each subcommand is a module, imported when it is called."""
+"""Floor 6: the command `heedful`. Each subcommand is a module, imported only when it runs."""
 
 import sys
 
 try:
     from heedful.cli.main import main
-except KeyboardInterrupt:  # Ctrl-C before `main` could look out for it
+except KeyboardInterrupt:  # Ctrl-C during the import, before `main` can catch it
     print("heedful: interrupted", file=sys.stderr)
     raise SystemExit(130) from None
 

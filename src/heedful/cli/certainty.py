@@ -1,4 +1,4 @@
-"""How much of a recording is certain, as commands tell it."""
+"""Proofs and axis layouts of recorded calls, as the commands print them."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.recording import HeadTotals, Recording
-    from heedful.recording.known import Known
+    from heedful.recording.proof import Provable
 
 
-def calls_of(recording: Recording | HeadTotals) -> Sequence[Known]:
-    """What is known of each call, in their order, the worst of all texts.
+def certificates(recording: Recording | HeadTotals) -> Sequence[Provable]:
+    """Return the certificate of each call, in order; the worst of all sequences.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
-    >>> [call.proof for call in calls_of(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
+    >>> [call.proof for call in certificates(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))]
     ['unproved']
     """
     return [call for _, call in recording.certificate()]
 
 
-def show(recording: Recording | HeadTotals, screen: Console) -> None:
-    """Print beneath a table what proves it, how its axes are known, and what is missing."""
-    from heedful.recording.proof import in_words
+def print_proof(recording: Recording | HeadTotals, screen: Console) -> None:
+    """Print the proofs and layouts of all calls beneath a table, then reasons and warnings."""
+    from heedful.recording.proof import proof_summary
 
-    screen.print(f"\n{in_words(calls_of(recording))}", style="dim", highlight=False)
-    show_reasons(recording, screen)
+    screen.print(f"\n{proof_summary(certificates(recording))}", style="dim", highlight=False)
+    print_reasons(recording, screen)
 
 
-def show_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
-    """Print what is missing to a proof, and warnings of layouts that are guessed."""
-    from heedful.recording.proof import guesses, unproved
+def print_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
+    """Print why calls are unproved, and warn of guessed layouts."""
+    from heedful.recording.proof import layout_warnings, proof_gaps
 
-    calls = calls_of(recording)
-    for line in unproved(calls):
+    calls = certificates(recording)
+    for line in proof_gaps(calls):
         screen.print(line, style="dim", highlight=False)
-    for line in guesses(calls):
+    for line in layout_warnings(calls):
         screen.print(line, style="yellow", highlight=False)
 
 
-def show_missed(recording: Recording, is_verified: bool) -> None:
-    """Print beside the output what was not recorded and, after --verify, the layouts."""
+def print_missed(recording: Recording, is_verified: bool) -> None:
+    """Print to standard error what was not recorded and, after --verify, the layouts."""
     from heedful.recording.proof import counted
 
     for name, reason in recording.missed.items():
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)
     if is_verified:
-        layouts = [call.layout for call in calls_of(recording)]
+        layouts = [call.layout for call in certificates(recording)]
         click.echo(f"layout of {len(layouts):,} calls: {counted(layouts)}", err=True)
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:
-    """A call each: its name, layer, kind and shape, and what proves it; None where unknown."""
+    """Return the name, layer, kind, shape and proof of each call; None for unknown values."""
     return [
         {
             "call": i,

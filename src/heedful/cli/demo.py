@@ -1,4 +1,4 @@
-"""`heedful demo`: text, training, samples and heads on one terminal page."""
+"""`heedful demo`: training, samples and attention heads of a small GPT, in the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heedful.cli import run_training as terminal
-from heedful.cli.options import directory
+from heedful.cli.options import output_directory
 from heedful.cli.suggested_commands import suggestion
 from heedful.errors import RunError
 
@@ -30,26 +30,32 @@ Examples:
 
 @click.command(epilog=EXAMPLE)
 @click.option(
-    "--out",
-    callback=directory,
-    default="runs/demo",
-    show_default=True,
-    help="The run's directory; a run that is there is replaced.",
-)
-@click.option("--keep", is_flag=True, help="Do not train again: show the model that is there.")
-@click.option("--steps", type=click.IntRange(1, 10**12), help="Training steps [preset quick].")
+    "--out", callback=output_directory, metavar="DIR", default="runs/demo", show_default=True,
+    help="Directory of the training run; an earlier demo in it is replaced.",
+)  # fmt: skip
+@click.option("--keep", is_flag=True, help="Show the model of an earlier demo; do not train.")
+@click.option(
+    "--steps", type=click.IntRange(1, 10**12), metavar="N",
+    help="Training steps [those of the preset quick].",
+)  # fmt: skip
 def demo(out: Path, keep: bool, steps: int | None) -> int:
-    """Train a small GPT on the Python language reference, sample from it, see where it looks."""
+    """Train a small GPT on the Python language reference and show where its heads look.
+
+    The demo then prints samples and the maps of two heads, and writes pictures and a page with all
+    heads into the directory of the run.
+    """
     if keep:
-        _check_there(out)
+        _check_run(out)
     from rich.text import Text
 
     from heedful.loaded import LoadedGPT, open_as
     from heedful.views.terminal import console, duration
 
-    screen, began = console(), time.monotonic()
+    screen, start = console(), time.monotonic()
     screen.print()
-    screen.print(Text("heedful demo", style="bold"), Text("· a GPT from nothing", style="dim"))
+    screen.print(
+        Text("heedful demo", style="bold"), Text("· a GPT trained from scratch", style="dim")
+    )
     screen.print()
     if not keep:
         status = _train(out, steps, screen)
@@ -68,10 +74,10 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     _section(screen, "Pictures", "")
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True, markup=False)
-    _section(screen, "All its heads in a page", "opens in any browser, with no network")
+    _section(screen, "All its heads on one page", "opens in any browser, with no network")
     screen.print(f"  {_page(recording, out)}", soft_wrap=True, markup=False)
     _next(out, screen)
-    screen.print(f"\n{duration(time.monotonic() - began)} in all.", style="dim")
+    screen.print(f"\n{duration(time.monotonic() - start)} in all.", style="dim")
     return 0
 
 
@@ -83,7 +89,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
     plan = new_plan(out, (), recipe, preset="quick")
-    with terminal.saved_if_unheard(out), owning(out):
+    with terminal.report_lost_output(out), owning(out):
         _check_replaceable(out)
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)
@@ -95,8 +101,8 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     return 0
 
 
-def _check_there(out: Path) -> None:
-    """The demo shows a run that is there, and draws in it."""
+def _check_run(out: Path) -> None:
+    """Check that there is a run, and that its pictures can be written."""
     from heedful.files import check_no_links
     from heedful.train import has_run
     from heedful.train.run_files import PICTURES
@@ -107,14 +113,14 @@ def _check_there(out: Path) -> None:
 
 
 def _check_replaceable(out: Path) -> None:
-    """Or replaces its own, and no run on somebody's text; the directory must be owned."""
+    """Check that no run on another text would be replaced; the directory must be owned."""
     from heedful.text import TITLE
     from heedful.train import has_run, read_plan
 
     if has_run(out) and read_plan(out).title != TITLE:
         raise RunError(
             f"{out} holds a run on another text",
-            expected="no run there, or the demo's own",
+            expected="no run there, or one of an earlier demo",
             remedy="choose another --out",
         )
 
@@ -137,46 +143,47 @@ def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
     ids = opened.tokenizer.encode(prompt)
     sampling = Sampling(temperature=0.7, top_k=40)
     pieces = generate(opened.model, ids, tokens=90, sampling=sampling, seed=seed)
-    for chosen in pieces:
-        screen.print(Text(stream.push(int(chosen)).replace("\n", "\n  ")), end="", soft_wrap=True)
+    for token in pieces:
+        screen.print(Text(stream.push(int(token)).replace("\n", "\n  ")), end="", soft_wrap=True)
         if stream.stopped:
             break
     screen.print(Text(stream.close()), Text("…\n", style="dim"))
 
 
-def most_telling(recording: Recording) -> list[tuple[int, int, str, float]]:
-    """The head that looks most at the previous token, and the one that looks most further back.
+def strongest_heads(recording: Recording) -> list[tuple[int, int, str, float]]:
+    """Return the heads that attend most to the previous token, and to tokens before that.
 
-    Of each its layer, its number, where it looks, and the share of its weight that goes there: the
-    mean over the queries that have the choice. The first is the score `previous` of `heedful
-    heads`; the second leaves out the first token, on which heads put the weight they do not need.
+    Returns:
+        Of each head its layer, its number, the target in words, and the mean weight on it. The
+        first mean is the score `previous` of `heedful heads`. The second excludes the first token,
+        which often serves as an attention sink.
     """
     import torch
 
     maps = torch.stack([call.weights() for call in recording])  # (layers, H, N, N)
     previous = maps.diagonal(-1, -2, -1).mean(-1)
     further = maps.tril(-2)[..., 2:, 1:].sum(-1).mean(-1)
-    best = []
-    for where, shares in (("the token before", previous), ("further back", further)):
+    heads = []
+    for target, shares in (("the token before", previous), ("tokens further back", further)):
         layer, head = divmod(int(shares.argmax()), shares.shape[1])
-        best.append((layer, head, where, float(shares[layer, head])))
-    return best
+        heads.append((layer, head, target, float(shares[layer, head])))
+    return heads
 
 
 def _heads(recording: Recording, screen: Console) -> None:
     from heedful.views.terminal import heatmap, side_by_side
 
-    looks = most_telling(recording)
+    heads = strongest_heads(recording)
     coloured, tokens = screen.color_system is not None, recording[0].tokens or []
     maps = [
         heatmap(recording[layer].weights(head=head).numpy(), tokens, coloured)
-        for layer, head, *_ in looks
+        for layer, head, *_ in heads
     ]
-    titles = [f"layer {layer}, head {head}" for layer, head, *_ in looks]
+    titles = [f"layer {layer}, head {head}" for layer, head, *_ in heads]
     screen.print(side_by_side(maps, titles))
     screen.print()
-    for title, (*_, where, share) in zip(titles, looks, strict=True):
-        screen.print(f"  {title} gives {100 * share:.0f} % of its weight to {where}")
+    for title, (*_, target, share) in zip(titles, heads, strict=True):
+        screen.print(f"  {title} puts {100 * share:.0f} % of its weight on {target}")
 
 
 def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
@@ -191,12 +198,12 @@ def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
 
 
 def _page(recording: Recording, out: Path) -> str:
-    """Write the explorer of a recording into the run; its path and size."""
+    """Write the explorer's page into the run; return its path and size in words."""
     from heedful.views.explorer import one_file
-    from heedful.views.explorer.catalogue import Texts
+    from heedful.views.explorer.catalogue import Catalogue
 
     path = out / "explorer.html"
-    size = one_file.write(path, Texts({out.name: recording}), f"{out.name} · heedful").bytes
+    size = one_file.write(path, Catalogue({out.name: recording}), f"{out.name} · heedful").bytes
     return f"{path}, {size / 1e6:.1f} MB"
 
 

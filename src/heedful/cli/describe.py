@@ -29,14 +29,13 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Draw the model too: a file that ends in .png, .svg or .pdf.",
-)
+    "--out", type=click.Path(path_type=Path), metavar="FILE",
+    help="Draw the model into this file, which ends in .png, .svg or .pdf.",
+)  # fmt: skip
 @click.option(
-    "--block", is_flag=True, help="Draw one block alone, each step of its attention in it."
+    "--block", is_flag=True, help="With --out: draw a single block with each step of attention."
 )
-@click.option("--overwrite", is_flag=True, help="Replace the picture that is there.")
+@click.option("--overwrite", is_flag=True, help="With --out: replace an existing picture.")
 @opening_options("revision", "allow_pickle")
 @json_option
 def describe(
@@ -47,57 +46,58 @@ def describe(
     opening: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Show what MODEL is: its settings, its parameters by part, and the shapes of a batch.
+    """Show the settings of MODEL, its parameters by part, and the shapes of a batch.
 
-    MODEL is a run directory, a directory in Hugging Face format, or a hub name. Of an architecture
-    that heedful does not build, the settings and the parameters are shown. Nothing is written but
-    the file of --out.
+    MODEL is a training run, a directory in Hugging Face format, or a hub name. For architectures
+    that heedful does not build, only settings and parameters are shown.
     """
     if out is None:
-        refuse("is for a picture: give its file with --out.", block=block, overwrite=overwrite)
+        refuse("needs --out with the file of the picture.", block=block, overwrite=overwrite)
     directory = check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
-    told, shape = _told(directory, opening["allow_pickle"])
+    description, shape = _description(directory, opening["allow_pickle"])
     if out is not None:
-        _draw(model, told, shape, out, block)
+        _draw(model, description, shape, out, block)
     if as_json:
         from heedful.views import model_summary
 
         picture = None if out is None else str(out)
-        click.echo(json.dumps({**model_summary.as_json(told), "picture": picture}))
+        click.echo(json.dumps({**model_summary.as_json(description), "picture": picture}))
         return
-    _show(told, model, out)
+    _show(description, model, out)
 
 
-def _told(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
-    """What a model is, and the model without its weights, where it is one of ours."""
-    from heedful.models import describe as told_of
-    from heedful.models import describe_files, model_shape
-    from heedful.models.huggingface.checkpoints import foreign_name
+def _description(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
+    """Return a model's description, and the model without weights if heedful builds it."""
+    from heedful.models import describe as describe_model
+    from heedful.models import describe_files, meta_model
+    from heedful.models.huggingface.checkpoints import unsupported_architecture
 
-    foreign = foreign_name(directory)
+    foreign = unsupported_architecture(directory)
     if foreign is not None:
         return describe_files(directory, foreign, allow_pickle=allow_pickle), None
-    shape = model_shape(directory, allow_pickle=allow_pickle)
-    return told_of(shape), shape
+    shape = meta_model(directory, allow_pickle=allow_pickle)
+    return describe_model(shape), shape
 
 
-def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
+def _draw(
+    source: Path, description: Description, shape: nn.Module | None, out: Path, block: bool
+) -> None:
     from heedful.pictures.saving import save
     from heedful.views.model_diagram import draw_block, draw_model
 
     if shape is None:
         raise ArgumentError(
-            f"{source} holds a {told.kind}, which cannot be drawn",
+            f"{source} holds a {description.kind}, which cannot be drawn",
             expected="a GPT, a BERT or an encoder–decoder that heedful builds",
-            cause="how its parts follow one another is in its own code",
-            remedy="leave out --out: its settings and parameters are shown",
+            cause="the order of its parts is defined only in its own code",
+            remedy="leave out --out to see its settings and parameters",
         )
     save((draw_block if block else draw_model)(shape), out)
 
 
-def _show(told: Description, source: Path, out: Path | None) -> None:
+def _show(description: Description, source: Path, out: Path | None) -> None:
     from rich.text import Text
 
     from heedful.cli.suggested_commands import suggestion
@@ -105,9 +105,9 @@ def _show(told: Description, source: Path, out: Path | None) -> None:
     from heedful.views.terminal import console
 
     screen = console()
-    show(screen, told)
+    show(screen, description)
     if out is not None:
         screen.print(Text(f"\n{out}"), soft_wrap=True)
-    elif told.passages:
+    elif description.shape_steps:
         line = f"\nDraw it: {suggestion('describe', source, '--out', 'model.svg')}"
         screen.print(Text(line, "dim"), soft_wrap=True)

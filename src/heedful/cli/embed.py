@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
-SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
-LABEL = 14  # cells of a word before its similarities
-DRAWN = 60  # words that a picture can hold
+SMALL = 8  # words of a table that is printed in full: the similarities of 8 fit 80 columns
+LABEL = 14  # terminal columns of a word before its similarities
+MOST_DRAWN = 60  # words in a picture
 TABLES = (".csv", ".json")
 EXAMPLE = """\b
 Examples:
@@ -30,8 +30,8 @@ Examples:
 """
 
 
-class Found(NamedTuple):
-    """The rows that were asked about, and what was found for them."""
+class Answers(NamedTuple):
+    """The rows of the words in each option, with the result."""
 
     between: tuple[list[int], float] | None = None
     similar: tuple[int, Nearest] | None = None
@@ -40,31 +40,32 @@ class Found(NamedTuple):
 
 @click.command(epilog=EXAMPLE)
 @click.argument("source", required=False, type=click.Path(path_type=Path))
-@click.option("--between", nargs=2, metavar="WORD WORD", help="How alike two words are.")
-@click.option("--similar", metavar="WORD", help="The words that are most like this one.")
 @click.option(
-    "--analogy",
-    "given",
-    nargs=3,
-    metavar="A B C",
-    help="What is to C as B is to A. The three given words are left out of the answers, as is "
-    "the custom since Mikolov et al. 2013; --keep-given keeps them.",
+    "--between", nargs=2, metavar="WORD WORD", help="Show the cosine similarity of two words."
 )
-@click.option("--keep-given", is_flag=True, help="Let an analogy answer with a given word.")
+@click.option("--similar", metavar="WORD", help="List the words most similar to this one.")
 @click.option(
-    "--count", type=click.IntRange(1), default=10, show_default=True, help="How many answers."
-)
+    "--analogy", "question", nargs=3, metavar="A B C",
+    help="List the words that are to C as B is to A. A, B and C are left out of the answers, as "
+    "in Mikolov et al. 2013.",
+)  # fmt: skip
+@click.option("--keep-given", is_flag=True, help="With --analogy: do not leave out A, B and C.")
 @click.option(
-    "--picture", type=click.Path(path_type=Path), help="Draw words on a plane: .png, .svg, .pdf."
-)
-@click.option("--overwrite", is_flag=True, help="Replace a picture that is there.")
+    "--count", type=click.IntRange(1), metavar="N", default=10, show_default=True,
+    help="Number of answers.",
+)  # fmt: skip
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="FILE",
+    help="Draw the words on a plane, into a file that ends in .png, .svg or .pdf.",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="With --picture: replace an existing picture.")
 @opening_options("checkpoint", "revision", "allow_pickle")
 @json_option
 def embed(
     source: Path | None,
     between: tuple[str, str] | None,
     similar: str | None,
-    given: tuple[str, str, str] | None,
+    question: tuple[str, str, str] | None,
     keep_given: bool,
     count: int,
     picture: Path | None,
@@ -72,25 +73,26 @@ def embed(
     opening: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """How alike words are, by the vectors of SOURCE.
+    """Compare words by the embedding vectors of SOURCE.
 
-    SOURCE is a model (a run directory, a GPT-2, BERT or Llama in Hugging Face format, or its hub
-    name), whose tokens are the words, or a table in a CSV or JSON file; without it, the four words
-    of document 001 (Pahwa).
+    SOURCE is a model, whose tokens are the words (a training run, a GPT-2, BERT or Llama in Hugging
+    Face format, or a hub name), or a CSV or JSON file with a vector for each word. The default is
+    the four words of document 001 (Pahwa).
     """
-    if not given:
-        refuse("goes with --analogy.", keep_given=keep_given)
+    if not question:
+        refuse("needs --analogy.", keep_given=keep_given)
     if picture:
         check_picture(picture, overwrite)
     vectors = _vectors(source, opening)
-    found = _find(vectors, between, similar, given, keep_given, count)
+    answers = _answers(vectors, between, similar, question, keep_given, count)
     if picture:
-        _draw(vectors, picture, _drawn(vectors, found), found)
-    everything = not (between or found.similar or given or picture)
+        _draw(vectors, picture, _rows_to_draw(vectors, answers), answers)
+    show_table = not (between or answers.similar or question or picture)
     if as_json:
-        click.echo(json.dumps(_described(vectors, found, picture, everything), ensure_ascii=False))
+        data = _as_data(vectors, answers, picture, show_table)
+        click.echo(json.dumps(data, ensure_ascii=False))
     else:
-        _show(vectors, found, picture, everything)
+        _show(vectors, answers, picture, show_table)
 
 
 def _vectors(source: Path | None, opening: dict[str, Any]) -> WordVectors:
@@ -102,75 +104,75 @@ def _vectors(source: Path | None, opening: dict[str, Any]) -> WordVectors:
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
     check_model(source, opening)
-    from heedful.loaded import open_ours
+    from heedful.loaded import open_heedful
 
-    return open_ours(source, device="cpu", **opening).vectors()
+    return open_heedful(source, device="cpu", **opening).vectors()
 
 
-def _find(
+def _answers(
     vectors: WordVectors,
     between: tuple[str, str] | None,
     similar: str | None,
-    given: tuple[str, str, str] | None,
+    question: tuple[str, str, str] | None,
     keep_given: bool,
     count: int,
-) -> Found:
+) -> Answers:
     import torch
 
     from heedful.text.similarity import analogy, cosine, nearest
 
-    rows = torch.from_numpy(vectors.table)
-    found: dict[str, Any] = {}
+    table = torch.from_numpy(vectors.table)
+    answers: dict[str, Any] = {}
     if between:
-        places = [_pointing(vectors, word) for word in between]
-        found["between"] = places, float(cosine(*(rows[row] for row in places)))
+        rows = [_nonzero_row(vectors, word) for word in between]
+        answers["between"] = rows, float(cosine(*(table[row] for row in rows)))
     if similar is not None:
-        row = _pointing(vectors, similar)
-        found["similar"] = row, nearest(rows, rows[row], count, [row])
-    if given:
-        places = [vectors.row(word) for word in given]
-        wanted = analogy(*(rows[row] for row in places))
-        found["analogy"] = places, nearest(rows, wanted, count, [] if keep_given else places)
-    return Found(**found)
+        row = _nonzero_row(vectors, similar)
+        answers["similar"] = row, nearest(table, table[row], count, [row])
+    if question:
+        rows = [vectors.row(word) for word in question]
+        vector = analogy(*(table[row] for row in rows))
+        answers["analogy"] = rows, nearest(table, vector, count, [] if keep_given else rows)
+    return Answers(**answers)
 
 
-def _pointing(vectors: WordVectors, word: str) -> int:
-    """The row of a word whose vector has a direction."""
+def _nonzero_row(vectors: WordVectors, word: str) -> int:
+    """Return the row of a word; raise if its vector is zero, which has no cosine."""
     row = vectors.row(word)
     if not vectors.table[row].any():
         raise TextError(
             f"the vector of {vectors.words[row]!r} is all zeros",
-            expected="one with a direction, to compare",
+            expected="a vector with a direction",
             cause="a token that was never trained, or an empty row",
         )
     return row
 
 
-def _drawn(vectors: WordVectors, found: Found) -> list[int]:
-    """The rows of the picture: those asked about and the answers, or all of a small table."""
+def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
+    """Return the rows of the words in the options and of the answers, else all rows."""
     rows: list[int] = []
-    if found.analogy:
-        places, answers = found.analogy
-        rows += [*places, *answers.rows.tolist()[:1]]
-    if found.similar:
-        row, answers = found.similar
-        rows += [row, *answers.rows.tolist()]
-    if found.between:
-        rows += found.between[0]
+    if answers.analogy:
+        question, nearest = answers.analogy
+        rows += [*question, *nearest.rows.tolist()[:1]]
+    if answers.similar:
+        row, nearest = answers.similar
+        rows += [row, *nearest.rows.tolist()]
+    if answers.between:
+        rows += answers.between[0]
     rows = list(dict.fromkeys(rows)) or list(range(len(vectors.words)))
-    if len(rows) > DRAWN:
+    if len(rows) > MOST_DRAWN:
         raise ArgumentError(
             f"a picture of {len(rows):,} words",
-            expected=f"up to {DRAWN} of them",
-            remedy="ask about some: --similar, --between or --analogy",
+            expected=f"up to {MOST_DRAWN} words",
+            remedy="select some with --similar, --between or --analogy",
         )
     return rows
 
 
-def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
+def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -> None:
     import torch
 
-    from heedful.cli.plot import tell_of_fonts
+    from heedful.cli.plot import warn_of_missing_fonts
     from heedful.pictures import word_plane
     from heedful.pictures.saving import save
     from heedful.text.similarity import principal_plane
@@ -178,12 +180,12 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
     pairs: list[tuple[int, int]] = []
     title = None
-    if found.between:
-        (one, other), similarity = found.between
-        title = f"{vectors.words[one]} and {vectors.words[other]}: cosine {similarity:.2f}"
-    if found.analogy:
-        (a, b, c), answers = found.analogy
-        best = answers.rows.tolist()[:1]
+    if answers.between:
+        (a, b), similarity = answers.between
+        title = f"{vectors.words[a]} and {vectors.words[b]}: cosine {similarity:.2f}"
+    if answers.analogy:
+        (a, b, c), nearest = answers.analogy
+        best = nearest.rows.tolist()[:1]
         pairs = [(a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
         title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
@@ -195,84 +197,85 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
         title=title,
     )
     save(figure, path)
-    tell_of_fonts([vectors.words[row] for row in rows])
+    warn_of_missing_fonts([vectors.words[row] for row in rows])
 
 
-def _described(
-    vectors: WordVectors, found: Found, picture: Path | None, everything: bool
+def _as_data(
+    vectors: WordVectors, answers: Answers, picture: Path | None, show_table: bool
 ) -> dict[str, Any]:
-    about: dict[str, Any] = {"words": len(vectors.words), "width": vectors.table.shape[1]}
-    if found.between:
-        rows, similarity = found.between
+    data: dict[str, Any] = {"words": len(vectors.words), "width": vectors.table.shape[1]}
+    if answers.between:
+        rows, similarity = answers.between
         words = [vectors.words[row] for row in rows]
-        about["between"] = {"words": words, "similarity": similarity}
-    if found.similar:
-        about["similar"] = _answers(vectors, found.similar[1])
-    if found.analogy:
-        about["analogy"] = _answers(vectors, found.analogy[1])
+        data["between"] = {"words": words, "similarity": similarity}
+    if answers.similar:
+        data["similar"] = _nearest_words(vectors, answers.similar[1])
+    if answers.analogy:
+        data["analogy"] = _nearest_words(vectors, answers.analogy[1])
     if picture:
-        about["picture"] = str(picture)
-    if everything and len(vectors.words) <= SMALL:
-        about["table"] = {
+        data["picture"] = str(picture)
+    if show_table and len(vectors.words) <= SMALL:
+        data["table"] = {
             word: [None if math.isnan(value) else value for value in line]
-            for word, line in zip(vectors.words, _each_with_each(vectors), strict=True)
+            for word, line in zip(vectors.words, _similarities(vectors), strict=True)
         }
-    return about
+    return data
 
 
-def _answers(vectors: WordVectors, answers: Nearest) -> list[dict[str, Any]]:
+def _nearest_words(vectors: WordVectors, nearest: Nearest) -> list[dict[str, Any]]:
     return [
         {"word": vectors.words[row], "row": row, "similarity": similarity}
-        for row, similarity in zip(*(part.tolist() for part in answers), strict=True)
+        for row, similarity in zip(*(part.tolist() for part in nearest), strict=True)
     ]
 
 
-def _each_with_each(vectors: WordVectors) -> list[list[float]]:
-    """The similarity of every two words; NaN where a vector is zeros."""
+def _similarities(vectors: WordVectors) -> list[list[float]]:
+    """Return the cosine similarity of each pair of words; NaN for zero vectors."""
     import torch
 
     from heedful.text.similarity import cosine
 
-    rows = torch.from_numpy(vectors.table)
-    pointing = rows.any(dim=-1).nonzero()[:, 0]
-    similarities = torch.full((len(rows), len(rows)), torch.nan, dtype=rows.dtype)
-    kept = rows[pointing]
-    similarities[pointing[:, None], pointing] = cosine(kept[:, None], kept[None])
+    table = torch.from_numpy(vectors.table)
+    nonzero = table.any(dim=-1).nonzero()[:, 0]
+    similarities = torch.full((len(table), len(table)), torch.nan, dtype=table.dtype)
+    rows = table[nonzero]
+    similarities[nonzero[:, None], nonzero] = cosine(rows[:, None], rows[None])
     return similarities.tolist()
 
 
-def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: bool) -> None:
-    from heedful.views.terminal import console, facts, many
+def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_table: bool) -> None:
+    from heedful.views.terminal import console, facts, plural
 
     screen = console()
-    size = f"{many(len(vectors.words), 'word')} of {many(vectors.table.shape[1], 'number')}"
+    size = f"{plural(len(vectors.words), 'word')} of {plural(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
-    if found.between:
-        one, other = (vectors.words[row] for row in found.between[0])
-        screen.print(f"\n{one} and {other}  {found.between[1]:.4f}", markup=False)
-    if found.similar:
-        _show_answers(vectors, f"most like {vectors.words[found.similar[0]]}", found.similar[1])
-    if found.analogy:
-        a, b, c = (vectors.words[row] for row in found.analogy[0])
+    if answers.between:
+        a, b = (vectors.words[row] for row in answers.between[0])
+        screen.print(f"\n{a} and {b}  {answers.between[1]:.4f}", markup=False)
+    if answers.similar:
+        _show_nearest(vectors, f"most like {vectors.words[answers.similar[0]]}", answers.similar[1])
+    if answers.analogy:
+        a, b, c = (vectors.words[row] for row in answers.analogy[0])
         title = f"{a} is to {b} as {c} is to"
-        _show_answers(vectors, title, found.analogy[1])
+        _show_nearest(vectors, title, answers.analogy[1])
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
-    if everything:
-        _show_everything(vectors)
+    if show_table:
+        _show_table(vectors)
 
 
-def _show_answers(vectors: WordVectors, title: str, answers: Nearest) -> None:
+def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
     from heedful.views.terminal import console, table
 
     screen = console()
     screen.print(f"\n{title}", style="bold", markup=False)
-    lines = [(one["word"], f"{one['similarity']:.4f}") for one in _answers(vectors, answers)]
+    words = _nearest_words(vectors, nearest)
+    lines = [(word["word"], f"{word['similarity']:.4f}") for word in words]
     screen.print(table(["word", "cosine"], lines, numbers=[1]))
 
 
-def _show_everything(vectors: WordVectors) -> None:
-    """Every word with every other, of a small table; else what to ask."""
+def _show_table(vectors: WordVectors) -> None:
+    """Print the similarities of all pairs of a small table; otherwise suggest options."""
     from rich.cells import cell_len
 
     from heedful.views.number_format import visible
@@ -280,12 +283,12 @@ def _show_everything(vectors: WordVectors) -> None:
 
     screen = console()
     if len(vectors.words) > SMALL:
-        screen.print("\nAsk with --similar, --between or --analogy; draw with --picture.")
+        screen.print("\nCompare words with --similar, --between or --analogy; draw with --picture.")
         return
     names = [visible(word) for word in vectors.words]
     numbers = [
         ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
-        for line in _each_with_each(vectors)
+        for line in _similarities(vectors)
     ]
     cell, label = max(len(number) for line in numbers for number in line), max(map(cell_len, names))
     rows = [

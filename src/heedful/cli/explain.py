@@ -13,7 +13,7 @@ from heedful.cli.options import check_model, json_option, opening_options, refus
 from heedful.cli.output_paths import check_page
 from heedful.errors import ArgumentError
 
-if TYPE_CHECKING:  # what brings torch is imported when the work begins
+if TYPE_CHECKING:
     from heedful.explain import Explanation
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
@@ -38,57 +38,59 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @cut_option
-@click.option("--variant", type=click.Choice(VARIANTS), help="The kind of attention [simple].")
-@click.option("--memory", metavar="TEXT", help="The second text, which cross-attention looks at.")
-@click.option("--heads", type=click.IntRange(1), help="Of multihead [2] and cross [1].")
+@click.option("--variant", type=click.Choice(VARIANTS), help="Kind of attention [simple].")
+@click.option("--memory", metavar="TEXT", help="With --variant cross: text of the keys and values.")
 @click.option(
-    "--dim",
-    type=click.IntRange(1),
-    help="Width of a token's vector [3; multihead 4, projected 128].",
+    "--heads", type=click.IntRange(1), metavar="N", help="Number of heads [multihead 2, cross 1]."
 )
 @click.option(
-    "--head-dim", type=click.IntRange(1), help="Width of a query [dim / heads; projected dim / 8]."
-)
-@click.option("--seed", type=int, help="For other vectors and weights [0].")
-@click.option("--positions", is_flag=True, help="Add sines and cosines of each token's place.")
+    "--dim", type=click.IntRange(1), metavar="N",
+    help="Width of each token's vector [3; multihead 4, projected 128].",
+)  # fmt: skip
 @click.option(
-    "--model",
-    type=click.Path(path_type=Path),
-    help="Show a trained model's numbers, to the words that it thinks likely: a run, a directory "
-    "in Hugging Face format, or a hub name.",
+    "--head-dim", type=click.IntRange(1), metavar="N",
+    help="Width of queries and keys [dim / heads; projected dim / 8].",
+)  # fmt: skip
+@click.option("--seed", type=int, help="Seed of the random vectors and weights [0].")
+@click.option("--positions", is_flag=True, help="Add sinusoidal position vectors.")
+@click.option(
+    "--model", type=click.Path(path_type=Path),
+    help="Show the numbers of a trained model up to its predicted words: a training run, a "
+    "directory in Hugging Face format, or a hub name.",
+)  # fmt: skip
+@click.option(
+    "--layer", type=click.IntRange(0), metavar="N",
+    help="With --model: block to show, counted from 0 [0].",
+)  # fmt: skip
+@click.option(
+    "--head", type=click.IntRange(0), metavar="N", default=0,
+    help="Head to show, counted from 0 [0].",
+)  # fmt: skip
+@click.option(
+    "--query", metavar="WORD", help="Show only this token's row; @4 is position 4, counted from 0."
 )
-@click.option("--layer", type=click.IntRange(0), help="The model's block to open, from 0 [0].")
-@click.option("--head", type=click.IntRange(0), default=0, help="Which to show, from 0 [0].")
-@click.option("--query", metavar="WORD", help="Follow this token alone; @4 is the one at place 4.")
 @second_option
 @click.option(
-    "--target",
-    metavar="TEXT",
-    help="Of an encoder–decoder: what is written so far [what the model itself writes].",
-)
+    "--target", metavar="TEXT",
+    help="Text that an encoder–decoder has written so far [the model's own output].",
+)  # fmt: skip
 @click.option(
-    "--pictures",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Draw the steps into this folder too.",
-)
+    "--pictures", type=click.Path(path_type=Path), metavar="DIR",
+    help="Also draw the steps into this folder.",
+)  # fmt: skip
 @click.option(
     "--format",
     "suffix",
     type=click.Choice(["png", "svg", "pdf"]),
     default="png",
     show_default=True,
-    help="Of the pictures.",
+    help="File format of --pictures.",
 )
 @click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the steps as a page for a browser; without --model it computes any sentence.",
-)
-@click.option(
-    "--overwrite", is_flag=True, help="Replace the file, or pictures, that are there already."
-)
+    "--html", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the steps as a web page; without --model, it computes any sentence typed in.",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace an existing page or existing pictures.")
 @opening_options()
 @json_option
 def explain(
@@ -106,107 +108,107 @@ def explain(
     opening: dict[str, Any],
     **options: Any,
 ) -> None:
-    """Show every step of attention on TEXT, with its numbers.
+    """Show each step of attention on TEXT, with all numbers.
 
-    Words are the tokens, and their vectors and weights are drawn from a seed; with --model, tokens
-    and numbers are those of a trained model, and the steps go on to the words that it thinks
-    likely: the next one of a GPT, those at [MASK] of a BERT, the next letter of a translation.
+    Each word is a token; vectors and weights are random numbers from a seed. With --model, tokens
+    and numbers are those of a trained model, and the steps lead to its predictions: the next token
+    of a GPT, the words at [MASK] of a BERT, or the next token of an encoder–decoder.
     """
-    given = {name: value for name, value in options.items() if value not in (None, False)}
-    of_model = {name: given.pop(name) for name in MODEL_OPTIONS if name in given}
-    if html is not None and given.get("variant") == "cross":
+    passed = {name: value for name, value in options.items() if value not in (None, False)}
+    model_options = {name: passed.pop(name) for name in MODEL_OPTIONS if name in passed}
+    if html is not None and passed.get("variant") == "cross":
         from heedful.text.example_texts import SECOND
 
-        given.setdefault("memory", SECOND)
-    _check_usage(model, cut, given, {**of_model, **opening})
+        passed.setdefault("memory", SECOND)
+    _check_usage(model, cut, passed, {**model_options, **opening})
     if html is not None:
-        refuse("does not go with --html.", query=query, pictures=pictures, json=as_json)
+        refuse("cannot be combined with --html.", query=query, pictures=pictures, json=as_json)
         check_page(html, overwrite)
     if text is file is model is None and html is not None:
         from heedful.text.example_texts import SENTENCE
 
-        text = SENTENCE  # of document 002 (after Raschka); the page computes what is typed into it
+        text = SENTENCE  # of document 002 (after Raschka); the page computes any other one
     words = read_text(text, file)
     if model is not None:
-        explanation = _of_model(model, words, cut, head, of_model, opening)
+        explanation = _explain_model(model, words, cut, head, model_options, opening)
     else:
         from heedful.explain import explain as explain_text
 
-        explanation = explain_text(words, head=head, **given)
+        explanation = explain_text(words, head=head, **passed)
     if html is not None:
-        _write_page(html, explanation, words, given if model is None else None)
+        _write_page(html, explanation, words, passed if model is None else None)
         return
-    places = None if query is None else explanation.places(query)
-    drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
+    positions = None if query is None else explanation.places(query)
+    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
-        click.echo(json.dumps(as_data(explanation, places), ensure_ascii=False))
+        click.echo(json.dumps(as_data(explanation, positions), ensure_ascii=False))
         return
-    _show(explanation, places, model is None)
-    for path in drawn:
+    _show(explanation, positions, model is None)
+    for path in paths:
         click.echo(path)
 
 
 def _check_usage(
-    model: Path | None, cut: bool, given: dict[str, Any], of_model: dict[str, Any]
+    model: Path | None, cut: bool, variant: dict[str, Any], model_options: dict[str, Any]
 ) -> None:
     if model is not None:
-        refuse("is for the variants: --model has its own numbers.", **given)
+        refuse("cannot be combined with --model, which has its own numbers.", **variant)
         return
     names = (*MODEL_OPTIONS, "revision")
-    refuse("is for --model.", cut=cut, **{name: of_model.get(name) for name in names})
+    refuse("needs --model.", cut=cut, **{name: model_options.get(name) for name in names})
 
 
 def _write_page(
     html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
 ) -> None:
-    """A model's walk; of a variant, given by its options, all of them for any sentence."""
-    from heedful.files import replacing
-    from heedful.views.walk.one_file import of_explanation, of_variants, page
+    """Write a model's walk; or, for a variant's options, all variants for any sentence."""
+    from heedful.files import atomic_write
+    from heedful.views.walk.one_file import model_walks, page, variant_walks
 
     if variant is None:
-        data = page(of_explanation(explanation))
+        data = page(model_walks(explanation))
     else:
         options = {**variant, "head": explanation.head} if explanation.head else variant
-        offered, first = of_variants(explanation, options)
+        variants, first = variant_walks(explanation, options)
         memory = {name: text for name, text in variant.items() if name == "memory"}
-        data = page(offered, first=first, text=words, **memory)
-    with replacing(html) as file:
+        data = page(variants, first=first, text=words, **memory)
+    with atomic_write(html) as file:
         file.write(data)
     click.echo(f"{html}, {len(data) / 1e6:.1f} MB: opens in any browser, with no network")
 
 
-def _of_model(
+def _explain_model(
     directory: Path, text: str, cut: bool, head: int, options: dict[str, Any],
     opening: dict[str, Any],
 ) -> Explanation:  # fmt: skip
     check_model(directory, opening)
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
-    from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq, TruncationWarning, open_ours
+    from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq, TruncationWarning, open_heedful
 
-    opened = open_ours(directory, **opening)
+    opened = open_heedful(directory, **opening)
     second, target = options.get("second"), options.get("target")
-    where: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
+    selection: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
     if target is not None and not isinstance(opened, LoadedSeq2Seq):
-        raise click.UsageError(f"--target is for an encoder–decoder; {directory} holds none.")
+        raise click.UsageError(f"--target needs an encoder–decoder; {directory} is another model.")
     with notices(TruncationWarning):
         if isinstance(opened, LoadedSeq2Seq):
             rows = opened.rows(text, second, target=target, cut=cut)
-            return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **where)
+            return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **selection)
         ids, *more = opened.read(text, second, cut=cut).inputs.values()
     if isinstance(opened, LoadedBert):
-        where |= {"mask": opened.tokenizer.special.get("mask"), "segments": more[0]}
-        return explain_bert(opened.model, ids, pieces=opened.pieces, **where)
+        selection |= {"mask": opened.tokenizer.special.get("mask"), "segments": more[0]}
+        return explain_bert(opened.model, ids, pieces=opened.pieces, **selection)
     if not isinstance(opened, LoadedGPT):
         raise ArgumentError(
             f"{directory} holds a {type(opened.model).__name__}",
-            expected="a GPT, a BERT or an encoder–decoder of ours",
+            expected="a GPT, a BERT or an encoder–decoder that heedful builds",
         )
-    return explain_gpt(opened.model, ids, pieces=opened.pieces, **where)
+    return explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)
 
 
-def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) -> None:
+def _show(explanation: Explanation, positions: list[int] | None, is_variant: bool) -> None:
     from rich.text import Text
 
     from heedful.views.terminal import console
@@ -214,8 +216,8 @@ def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) 
     from heedful.views.walk.token_trace import follow
 
     screen = console()
-    if places is not None:
-        follow(screen, explanation, places)
+    if positions is not None:
+        follow(screen, explanation, positions)
         return
     show(screen, explanation)
     screen.print()
@@ -225,20 +227,20 @@ def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) 
 
 
 def _next(explanation: Explanation, is_variant: bool) -> str:
-    """What else one can look at, in one line."""
-    place = min(1, len(explanation.tokens) - 1)
+    """Return a line that suggests further options."""
+    position = min(1, len(explanation.tokens) - 1)
     if is_variant:
-        shown = explanation.title.partition(":")[0]
-        others = ", ".join(variant for variant in VARIANTS if variant != shown)
-        return f"Go on: --query @{place}; --variant {others}"
+        current = explanation.title.partition(":")[0]
+        others = ", ".join(variant for variant in VARIANTS if variant != current)
+        return f"More: --query @{position}; --variant {others}"
     deeper = f", --layer {explanation.layers - 1}" if explanation.layers > 1 else ""
-    return f"Go on: --query @{place} follows a token{deeper}, --pictures DIR, --json"
+    return f"More: --query @{position} follows a token{deeper}, --pictures DIR, --json"
 
 
 def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
-    from heedful.cli.plot import tell_of_fonts
+    from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
     paths = draw(explanation, folder, suffix, overwrite=overwrite)
-    tell_of_fonts([*explanation.tokens, *explanation.memory])
+    warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

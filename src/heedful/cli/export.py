@@ -24,9 +24,13 @@ Examples:
     "directory",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="The directory to write, which holds no model yet.",
+    metavar="DIR",
+    help="Directory to write; it must not contain a model.",
 )
-@click.option("--tokenizer/--no-tokenizer", "with_tokenizer", default=True, help="Write it too.")
+@click.option(
+    "--tokenizer/--no-tokenizer", "with_tokenizer", default=True,
+    help="Write the tokenizer's files too [--tokenizer].",
+)  # fmt: skip
 @opening_options("checkpoint", "revision", "allow_pickle")
 def export(
     run: Path,
@@ -34,11 +38,11 @@ def export(
     with_tokenizer: bool,
     opening: dict[str, Any],
 ) -> None:
-    """Write the model RUN for transformers: the same logits, tokenizer included.
+    """Write the model RUN in Hugging Face format, with its tokenizer; its logits stay the same.
 
-    It becomes a Llama, Mistral, Qwen2 or Qwen3 (rotary positions), a GPT-2 or a BERT, as its
-    settings ask. It opens here again.
-    `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
+    The settings of RUN determine the architecture: a Llama, Mistral, Qwen2 or Qwen3 for rotary
+    positions, otherwise a GPT-2, or a BERT. Open the result with transformers
+    (`AutoModelForCausalLM.from_pretrained(DIR)`, `AutoTokenizer.from_pretrained(DIR)`) or heedful.
     """
     if (directory / "config.json").exists():
         raise SaveError(
@@ -48,12 +52,12 @@ def export(
         )
     source = check_model(run, opening)
     from heedful.loaded import check_tokenizer
-    from heedful.models import equal_of, export_model, load_model
+    from heedful.models import equivalent_type, export_model, load_model
     from heedful.text import check_exportable, export_tokenizer, load_tokenizer
 
     allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
-    equal_of(model)  # whatever cannot be is refused before anything is written
+    equivalent_type(model)  # raises before anything is written if there is no equal architecture
     if with_tokenizer:
         tokenizer = load_tokenizer(source)
         check_tokenizer(tokenizer, model.config.vocabulary, source)

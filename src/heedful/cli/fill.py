@@ -25,8 +25,9 @@ Examples:
 @file_option
 @second_option
 @click.option(
-    "--count", type=click.IntRange(1), default=5, show_default=True, help="Words for each [MASK]."
-)
+    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True,
+    help="Number of words for each [MASK].",
+)  # fmt: skip
 @json_option
 @opening_options()
 def fill(
@@ -38,9 +39,9 @@ def fill(
     as_json: bool,
     opening: dict[str, Any],
 ) -> None:
-    """Show the likeliest words for each [MASK] in TEXT.
+    """Show the most probable words for each [MASK] in TEXT.
 
-    MODEL is a BERT: its directory, in Hugging Face format or our own, or its hub name.
+    MODEL is a BERT: a training run, a directory in Hugging Face format, or a hub name.
     """
     text = read_text(text, file)
     check_model(model, opening)
@@ -57,8 +58,8 @@ def fill(
             {"position": gap.position, "words": [guess._asdict() for guess in gap.guesses]}
             for gap in gaps
         ]
-        about = {"text": text, "second": second, "masks": masks, "filled": lines}
-        click.echo(json.dumps(about, ensure_ascii=False))
+        result = {"text": text, "second": second, "masks": masks, "filled": lines}
+        click.echo(json.dumps(result, ensure_ascii=False))
         return
     rows = [
         (str(number), guess.word, f"{100 * guess.probability:.1f} %")

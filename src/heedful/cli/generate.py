@@ -13,9 +13,9 @@ from heedful.cli.options import (
     MOST,
     SectionedCommand,
     check_model,
-    given,
     json_option,
     opening_options,
+    passed_fields,
     settings_of,
 )
 from heedful.configuration import LARGEST
@@ -24,7 +24,7 @@ from heedful.models.sampling import Sampling
 if TYPE_CHECKING:
     from heedful.loaded import LoadedGPT
 
-PIECE = 16  # cells of a token in the table of probabilities
+PIECE = 16  # terminal columns of a token in the table of probabilities
 EXAMPLE = """\b
 Examples:
   heedful generate runs/first "The import statement"
@@ -39,54 +39,52 @@ Examples:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("prompt", required=False)
 @file_option
-@click.option("--tokens", type=click.IntRange(0), default=200, show_default=True, help="To add.")
-@click.option("--greedy", is_flag=True, help="Always the likeliest token: --temperature 0.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; repeatable.")
 @click.option(
-    "--samples", type=click.IntRange(1, MOST), default=1, show_default=True, help="How many."
-)
-@click.option("--seed", type=click.IntRange(0, LARGEST), help="For the same choices every time.")
+    "--tokens", type=click.IntRange(0), metavar="N", default=200, show_default=True,
+    help="Largest number of tokens to generate.",
+)  # fmt: skip
+@click.option("--greedy", is_flag=True, help="Choose the most probable token: --temperature 0.")
 @click.option(
-    "--cache/--no-cache", default=True, help="Keep keys and values (the same text, faster)."
+    "--stop", multiple=True, metavar="TEXT", help="Stop before this text; repeatable [none]."
 )
 @click.option(
-    "--probabilities",
-    type=click.IntRange(1),
-    metavar="K",
-    help="Do not continue: show the K likeliest next tokens at each position of the prompt.",
-)
+    "--samples", type=click.IntRange(1, MOST), metavar="N", default=1, show_default=True,
+    help="Number of continuations.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0, LARGEST), metavar="N",
+    help="Seed of the random choices [a random one].",
+)  # fmt: skip
+@click.option(
+    "--cache/--no-cache", default=True,
+    help="Cache keys and values: the same text, faster [--cache].",
+)  # fmt: skip
+@click.option(
+    "--probabilities", type=click.IntRange(1), metavar="K",
+    help="Instead of generating, show the K most probable next tokens at each position of PROMPT.",
+)  # fmt: skip
 @opening_options()
 @json_option
 @settings_of("Sampling", Sampling())
 def generate(
-    run: Path,
-    prompt: str | None,
-    file: Path | None,
-    tokens: int,
-    greedy: bool,
-    stop: tuple[str, ...],
-    samples: int,
-    seed: int | None,
-    cache: bool,
-    probabilities: int | None,
-    opening: dict[str, Any],
-    as_json: bool,
-    **options: Any,
-) -> None:
+    run: Path, prompt: str | None, file: Path | None, tokens: int, greedy: bool,
+    stop: tuple[str, ...], samples: int, seed: int | None, cache: bool, probabilities: int | None,
+    opening: dict[str, Any], as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Continue PROMPT with the model RUN.
 
-    An empty PROMPT, "", begins from nothing: as a document does where the model knows that, else
-    after a line break.
+    RUN is a training run of `heedful train`, or a GPT-2, Llama, Mistral, Qwen2 or Qwen3: a
+    directory in Hugging Face format or a hub name.
 
-    RUN is a directory made by `heedful train`, a GPT-2, Llama, Mistral, Qwen2 or Qwen3 in Hugging
-    Face format, or its hub name.
+    If PROMPT is empty (""), generation starts after the token that begins a document, or after a
+    line break if the tokenizer has no such token.
     """
-    from_nothing = prompt == "" and file is None
-    text = "" if from_nothing else read_text(prompt, file, "prompt")
-    changes = given(Sampling, options)
+    is_empty = prompt == "" and file is None
+    text = "" if is_empty else read_text(prompt, file, "prompt")
+    changes = passed_fields(Sampling, options)
     if greedy:
         if changes.get("temperature"):
-            raise click.UsageError("--greedy is --temperature 0; give one of the two.")
+            raise click.UsageError("--greedy means --temperature 0; pass only one of the two.")
         changes["temperature"] = 0.0
     check_model(run, opening)
     from heedful.generate import TextStream, beginning
@@ -94,7 +92,7 @@ def generate(
     from heedful.loaded import LoadedGPT, open_as
 
     opened = open_as(LoadedGPT, run, **opening)
-    ids = beginning(opened.tokenizer) if from_nothing else opened.ids(text)[0].tolist()
+    ids = beginning(opened.tokenizer) if is_empty else opened.ids(text)[0].tolist()
     if probabilities:
         _show_probabilities(opened, ids, probabilities, as_json)
         return
@@ -113,8 +111,8 @@ def generate(
     if live:
         click.echo(text, nl=False)
     texts = [""] * samples
-    for chosen in steps:
-        for i, (stream, token) in enumerate(zip(streams, chosen.tolist(), strict=True)):
+    for tokens_of_step in steps:
+        for i, (stream, token) in enumerate(zip(streams, tokens_of_step.tolist(), strict=True)):
             texts[i] += _echo(stream.push(token), live)
         if all(stream.stopped for stream in streams):
             break
@@ -144,17 +142,17 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
 
 
 def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: bool) -> None:
-    """The last step of document 004 (Zhang): softmax over the logits of each position."""
+    """Print the softmax over the logits of each position, as in document 004 (Zhang)."""
     import torch
 
     from heedful.views.terminal import console, fit, flowed, table
 
     row = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():
-        likely = opened.model(row).logits[0].softmax(-1)[:, : opened.tokenizer.size]
-    top = likely.topk(min(most, likely.shape[-1]))
-    found: list[dict[str, Any]] = [
-        {"position": n, "piece": piece, "next": _nexts(opened, tokens, values)}
+        probabilities = opened.model(row).logits[0].softmax(-1)[:, : opened.tokenizer.size]
+    top = probabilities.topk(min(most, probabilities.shape[-1]))
+    positions: list[dict[str, Any]] = [
+        {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}
         for n, (piece, tokens, values) in enumerate(
             zip(
                 opened.pieces(ids),
@@ -165,10 +163,10 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: b
         )
     ]
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json.dumps(positions, ensure_ascii=False))
         return
     screen = console()
-    longest = min(PIECE, max(len("token"), *(len(row["piece"]) for row in found)))
+    longest = min(PIECE, max(len("token"), *(len(row["piece"]) for row in positions)))
     room = screen.width - len("position") - longest - 4
     rows = [
         (
@@ -176,12 +174,12 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: b
             fit(row["piece"], longest, left=True),
             flowed((f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]), room),
         )
-        for row in found
+        for row in positions
     ]
     screen.print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
 
 
-def _nexts(
+def _next_tokens(
     opened: LoadedGPT, tokens: list[int], probabilities: list[float]
 ) -> list[dict[str, Any]]:
     return [

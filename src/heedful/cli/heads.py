@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli import survey as of_texts
+from heedful.cli import survey
 from heedful.cli.input_texts import (
     cut_option,
     file_option,
@@ -26,17 +26,17 @@ from heedful.cli.options import (
     sequence_option,
 )
 from heedful.cli.segments_option import (
-    Asked,
-    Given,
+    SegmentsOption,
+    TableOptions,
     check_usage,
     over_heads_option,
-    recorded_with_segments,
+    print_shares,
+    record_with_segments,
     segments_option,
-    show_shares,
 )
-from heedful.cli.sequence_choice import of_each
+from heedful.cli.sequence_choice import map_sequences
 from heedful.errors import RunError
-from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
+from heedful.head_kinds import MEANS, MIN_BROAD, MIN_QUERIES, MIN_SCORE, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
     from heedful.recording import Head, HeadTotals, Recording
@@ -59,48 +59,45 @@ Examples:
   heedful heads first.safetensors --segments system=0:40,question=40:60 --sort question:system
 
 \b
-Scores, from 0 to 1, each the mean over the queries that have a choice:
+Scores range from 0 to 1. Each is a mean over the queries that can choose between keys:
 {DEFINITIONS}
-  entropy: in nats; distance: in tokens; both means over the queries.
+  entropy is in nats, distance in tokens; both are means over all queries.
 
-\b
-A head is called by its highest score where that is {LEAST} or more, rests on {FEWEST} queries or
-more, and is so far above chance that shuffled rows reach it less than once in {ONCE_IN:,} heads.
-Chance is what the same rows give with their keys shuffled among those that the mask allows; with
---evidence it stands beside each kind. "local" and "broad" only where no other fits; "broad" from
-{LEAST_BROAD} on, and it has no chance: shuffling leaves the entropy of a row as it is. "–" where
-none fits. As a number, "–" is one that says nothing here, such as previous in cross-attention; one
-that says nothing of any head has no column.
+A head's kind is its highest score that meets three conditions: it is {MIN_SCORE} or more
+({MIN_BROAD} for broad), it is a mean over {MIN_QUERIES} queries or more, and shuffled rows would
+reach it in fewer than one of {ONCE_IN:,} heads. Chance is the expected score if the weights of
+each row were shuffled among its allowed keys; --evidence prints it. Shuffling does not change the
+entropy of a row, so broad has no chance. local and broad are used only if no other kind
+fits. "–" marks a head without a kind, and an undefined score, such as previous in cross-attention.
+A score that is undefined for all heads has no column.
 
-\b
-With --segments: a line of the text that begins with the mark begins a segment, whose name follows
-on it (@@question); the model does not read it, and what has no name has its number, from 1. A token
-belongs where its first letter stands; "rest" is what is in no segment. A share is the mean, over
-the queries of a segment that may see anything, of the weight on all keys of another; chance is the
-same of rows spread evenly over what the mask allows, and "–" where it allows nothing.
+--segments: a line of the text that begins with the mark starts a segment; the rest of the line is
+its name (@@question), or else its number, from 1. The model does not read these lines. A token
+belongs to the segment that holds its first letter; "rest" holds all other tokens. A share is the
+weight on all keys of one segment, as a mean over the queries of another that may attend to any
+key. Chance is the share of uniform attention over the allowed keys; "–" if none is allowed.
 
-\b
-With --texts every number is a mean over the queries of all texts, as if they were one long list: a
-long text weighs more than a short one. A text that is longer than the model's context is cut into
-contexts, one after another, the last as long as what is left; nothing is left out but what a line
-on standard error names, and then the exit status is 1. Started by torchrun, processes share the
-texts out, and the numbers are the same.
+--texts: each number is a mean over the queries of all texts, so a long text counts more than a
+short one. A text longer than the model's context is split into consecutive contexts; the last one
+may be shorter. A text that cannot be read is named on standard error, and the exit status is 1.
+Processes started by torchrun divide the texts among them; the numbers are the same.
 
-\b
-Layers and heads are numbered from 0, as in `plot` and `explain`. In an encoder–decoder induction
-and duplicate are of each side's own tokens. Where a layer ran more than once in a pass, call is the
-place in the recording. Beneath the table stands what proves the numbers, and how their axes are
-known. "unproved" numbers could not be compared, "refuted" calls show none. Which axis is what is
-"told" by the layer, "verified" by --verify, in the "usual" order, or "guessed": then another choice
-was possible. Architectures that are not ours need transformers.
+Layers and heads are counted from 0, as in `plot` and `explain`. In an encoder–decoder, induction
+and duplicate use the tokens of the encoder or of the decoder, never both. If a layer ran more
+than once in a forward pass, the column call holds the index in the recording. The lines beneath
+the table report whether the weights reproduce the model's output ("proved"), could not be
+compared ("unproved") or differ ("refuted": no numbers are shown), and how the axes were
+identified: "told" by the layer, "verified" by --verify, "usual" for the usual order, or "guessed"
+if another order was possible. Architectures that heedful does not build need the transformers
+library.
 """
 
 
 class Sort(click.Choice):
-    """A score, or a pair of segments."""
+    """The name of a score, or a pair of segments such as question:document."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """One of the choices, or what has a colon, as it is."""
+        """Check the name of a score; return a pair of segments unchanged."""
         return value if ":" in str(value) else super().convert(value, param, ctx)
 
 
@@ -110,64 +107,50 @@ class Sort(click.Choice):
 @file_option
 @second_option
 @cut_option
-@of_texts.texts_option
-@of_texts.include_option
-@of_texts.context_option
+@survey.texts_option
+@survey.include_option
+@survey.context_option
 @click.option(
-    "--sort",
-    type=Sort(NUMBERS),
-    help="The highest of this first; without it, layer by layer. With --segments a pair, as "
-    "question:document: the heads whose question reads most of the document.",
-)
-@click.option("--count", type=click.IntRange(1), help="Show so many heads only.")
+    "--sort", type=Sort(NUMBERS),
+    help="Sort by this score, highest first [by layer]. With --segments, sort by a pair: "
+    "question:document lists the heads whose question attends most to the document.",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Show only N heads [all].")
 @click.option(
-    "--evidence",
-    is_flag=True,
-    help="Show what each kind rests on: its score, chance, and the number of queries.",
-)
-@sequence_option
+    "--evidence", is_flag=True,
+    help="Show the evidence for each kind: its score, chance, and the number of queries.",
+)  # fmt: skip
+@sequence_option("all")
 @segments_option
 @over_heads_option
 @verify_option
 @opening_options()
 @json_option
 def heads(
-    source: Path,
-    text: str | None,
-    file: Path | None,
-    second: str | None,
-    cut: bool,
-    texts: tuple[Path, ...],
-    include: str | None,
-    context_length: int | None,
-    sort: str | None,
-    count: int | None,
-    evidence: bool,
-    sequence: int | None,
-    segments: Given | None,
-    over_heads: bool,
-    verify: bool,
-    opening: dict[str, Any],
-    as_json: bool,
-) -> int:
-    """List every head, as layer.head, with its scores and its kind.
+    source: Path, text: str | None, file: Path | None, second: str | None, cut: bool,
+    texts: tuple[Path, ...], include: str | None, context_length: int | None, sort: str | None,
+    count: int | None, evidence: bool, sequence: int | None, segments: SegmentsOption | None,
+    over_heads: bool, verify: bool, opening: dict[str, Any], as_json: bool,
+) -> int:  # fmt: skip
+    """List all attention heads, named layer.head, with their scores and kinds.
 
-    SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
-    format, a hub name), whose attention on TEXT, or on all --texts, is then recorded first.
+    SOURCE is a recording, or a model of any architecture: a training run, a directory in Hugging
+    Face format, or a hub name. The attention of a model is first recorded on TEXT or all --texts.
     """
-    asked = Asked(sort, count, evidence, over_heads, as_json)
+    options = TableOptions(sort, count, evidence, over_heads, as_json)
     if texts:
         refuse(
-            "does not go with --texts.", text=text, file=file, second=second, cut=cut,
+            "cannot be combined with --texts.", text=text, file=file, second=second, cut=cut,
             sequence=sequence, segments=segments, verify=verify,
         )  # fmt: skip
         check_usage(segments, False, sort, over_heads)
-        return _over_texts(source, of_texts.Chosen(texts, include, context_length), asked, opening)
-    refuse("is for --texts.", include=include, context_length=context_length)
-    is_kept = is_recording(source)
-    check_usage(segments, is_kept, sort, over_heads)
-    parts: Any = None if segments is None else segments.ranges
-    if is_kept:
+        selection = survey.TextSelection(texts, include, context_length)
+        return _survey(source, selection, options, opening)
+    refuse("needs --texts.", include=include, context_length=context_length)
+    has_recording = is_recording(source)
+    check_usage(segments, has_recording, sort, over_heads)
+    ranges: Any = None if segments is None else segments.ranges
+    if has_recording:
         refuse_with_recording(source, text=text, file=file, second=second, cut=cut, verify=verify)
         from heedful.recording import load
 
@@ -178,98 +161,104 @@ def heads(
         from heedful.loaded import open_model
 
         opened = open_model(source, **opening)
-        recording, parts = recorded_with_segments(
+        recording, ranges = record_with_segments(
             opened, words, second, segments, cut=cut, verify=verify
         )
-    if parts is not None:
-        show_shares(recording, parts, sequence, asked)
+    if ranges is not None:
+        print_shares(recording, ranges, sequence, options)
     else:
-        _show_heads(recording, source, sequence, asked)
+        _print_heads(recording, source, sequence, options)
     return 0
 
 
-def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dict[str, Any]) -> int:
-    """Show the heads over all texts; the exit status, 1 where something was left out."""
+def _survey(
+    source: Path, selection: survey.TextSelection, options: TableOptions, opening: dict[str, Any]
+) -> int:
+    """Print the heads over all texts; return the exit status, 1 if a text was left out."""
     if is_recording(source):
-        raise click.UsageError("a recording has its text already: --texts is for a model.")
+        raise click.UsageError("--texts needs a model: a recording already contains its text.")
     from heedful.torchrun import started
 
-    here = started()
-    if here.is_first:  # which tells what is missing for all
-        with here.announcing():
-            texts.check()
+    processes = started()
+    if processes.is_first:  # reports missing files for all processes
+        with processes.publishing():
+            selection.check()
             check_model(source, opening)
     from heedful.device import choose_device
     from heedful.loaded import open_model
     from heedful.views.head_tables import Row
 
-    device = str(choose_device(opening["device"], here.local))
-    together = texts.over(open_model(source, **opening | {"device": device}), here)
-    if not here.is_first:
+    device = str(choose_device(opening["device"], processes.local))
+    result = selection.survey(open_model(source, **opening | {"device": device}), processes)
+    if not processes.is_first:
         return 0
-    rows = _sorted([Row(0, head) for head in together.found.heads()], asked)
-    if asked.as_json:
-        click.echo(of_texts.as_json(together, [as_data(row.head) for row in rows[: asked.count]]))
+    rows = _sorted([Row(0, head) for head in result.found.heads()], options)
+    if options.as_json:
+        click.echo(survey.as_json(result, [as_data(row.head) for row in rows[: options.count]]))
     else:
-        about = of_texts.about(together)
-        _print(rows, asked, together.found, about)
-    return int(bool(together.left_out))
+        _print(rows, options, result.found, survey.in_words(result))
+    return int(bool(result.left_out))
 
 
-def _show_heads(recording: Recording, source: Path, sequence: int | None, asked: Asked) -> None:
+def _print_heads(
+    recording: Recording, source: Path, sequence: int | None, options: TableOptions
+) -> None:
     from heedful.views.head_tables import Row
-    from heedful.views.progress import share_done
+    from heedful.views.progress import progress_bar
 
-    with share_done("reading the maps") as tell:
-        by_text = of_each(recording, sequence, lambda text, tell: text.heads(tell), tell)
-    rows = [Row(at, head) for at, heads in by_text.items() for head in heads]
+    with progress_bar("reading the maps") as report:
+        by_sequence = map_sequences(
+            recording, sequence, lambda text, progress: text.heads(progress), report
+        )
+    rows = [Row(number, head) for number, heads in by_sequence.items() for head in heads]
     if not rows:
         raise RunError(
             f"nothing was recorded in {source}",
             expected="at least one call of attention",
             remedy="record again, with the model's pass inside the `with` block",
         )
-    rows = _sorted(rows, asked)
-    if asked.as_json:
-        shown = [{"sequence": at, **as_data(head)} for at, head in rows[: asked.count]]
-        click.echo(json.dumps(shown))
+    rows = _sorted(rows, options)
+    if options.as_json:
+        heads = [{"sequence": number, **as_data(head)} for number, head in rows[: options.count]]
+        click.echo(json.dumps(heads))
     else:
-        _print(rows, asked, recording)
+        _print(rows, options, recording)
 
 
-def _sorted(rows: list[Row], asked: Asked) -> list[Row]:
-    """The rows as they are asked for: the highest of a score first, or layer by layer."""
-    name = asked.sort
+def _sorted(rows: list[Row], options: TableOptions) -> list[Row]:
+    """Sort the rows by a score, highest first; without --sort return them unchanged."""
+    name = options.sort
     if name is None:
         return rows
-    return sorted(rows, key=lambda row: _height(row.head, name), reverse=True)
+    return sorted(rows, key=lambda row: _score(row.head, name), reverse=True)
 
 
-def _print(rows: list[Row], asked: Asked, proved: Recording | HeadTotals, *notes: str) -> None:
-    """A table of heads, what it has no room for, notes, and what proves it."""
+def _print(
+    rows: list[Row], options: TableOptions, source: Recording | HeadTotals, *notes: str
+) -> None:
+    """Print a table of heads, the columns that do not fit, notes, and the proof."""
     from heedful.cli import certainty
     from heedful.views.head_tables import evidence_table, scores_table
     from heedful.views.terminal import console
 
     screen = console()
-    show = evidence_table if asked.evidence else scores_table
-    shown = show(rows, asked.count, asked.sort, screen.width)
-    screen.print(shown.table)
-    if shown.left_out:
-        missing = (
-            f"\nwithout {', '.join(shown.left_out)}: a wider terminal has room, --json has all"
-        )
-        screen.print(missing, style="dim")
+    make_table = evidence_table if options.evidence else scores_table
+    fitted = make_table(rows, options.count, options.sort, screen.width)
+    screen.print(fitted.table)
+    if fitted.left_out:
+        columns = ", ".join(fitted.left_out)
+        line = f"\nwithout {columns}: a wider terminal has room, --json has all"
+        screen.print(line, style="dim")
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)
-    certainty.show(proved, screen)
+    certainty.print_proof(source, screen)
 
 
 def as_data(head: Head) -> dict[str, Any]:
-    """A head as --json has it: `self_` is "self"."""
+    """Return a head as a dictionary for --json; the key of `self_` is "self"."""
     return {name.rstrip("_"): value for name, value in head._asdict().items()}
 
 
-def _height(head: Head, name: str) -> float:
+def _score(head: Head, name: str) -> float:
     number = getattr(head, "self_" if name == "self" else name)
     return -1.0 if number is None else number

@@ -1,4 +1,4 @@
-"""What a command reads: a text, a pair, an image, or a recording that has read one already."""
+"""The inputs of a command: a text, a pair of texts, an image, or a recording."""
 
 from __future__ import annotations
 
@@ -25,76 +25,69 @@ def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) ->
     return text
 
 
-def _there(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """A path to a file; one to nothing is refused before torch is imported."""
+def _existing(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Check that an image exists, before torch is imported."""
     if path is not None and not path.is_file():
         raise ArgumentError(f"no image {path}", remedy="check the path")
     return path
 
 
 file_option = click.option(
-    "--file",
-    type=click.Path(path_type=Path),
-    help="Read the text from a file; - is standard input.",
-)
+    "--file", type=click.Path(path_type=Path),
+    help="Read the text from a file; - reads standard input.",
+)  # fmt: skip
 second_option = click.option(
-    "--second",
-    metavar="TEXT",
-    callback=_not_empty,
-    help="A second text: a BERT reads the two as a pair.",
-)
+    "--second", metavar="TEXT", callback=_not_empty,
+    help="Second text of a pair, for a BERT.",
+)  # fmt: skip
 image_option = click.option(
-    "--image",
-    type=click.Path(path_type=Path),
-    callback=_there,
-    help="An image, for a model that looks at one; TEXT may be left out then.",
-)
+    "--image", type=click.Path(path_type=Path), callback=_existing,
+    help="Image for a model that reads images; TEXT is then optional.",
+)  # fmt: skip
 cut_option = click.option(
-    "--cut",
-    is_flag=True,
-    help="Of a text that is longer than the model's context, read the beginning alone.",
-)
+    "--cut", is_flag=True,
+    help="Read only the beginning of a text that is longer than the model's context.",
+)  # fmt: skip
 verify_option = click.option(
-    "--verify",
-    is_flag=True,
-    help="Settle what the axes of each call are by probing, in some more passes.",
-)
+    "--verify", is_flag=True,
+    help="Verify which axes are heads, queries and keys, by a few more forward passes.",
+)  # fmt: skip
 
 
-def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
-    """A text given as an argument, or with --file (`-` is standard input)."""
+def read_text(text: str | None, file: Path | None, name: str = "text") -> str:
+    """Return the text of the argument or of --file (`-` is standard input)."""
     from heedful.text import FileSource
 
     if (text is None) == (file is None):
-        raise click.UsageError(f"give the {what} as an argument or with --file, one of the two")
+        raise click.UsageError(f"give the {name} either as an argument or with --file")
     if file is not None and file.is_dir():
         raise ArgumentError(f"the folder {file}", expected="a file, or - for standard input")
     if file is not None:
         return "".join(FileSource((str(file),)).pieces())
     if not text:
-        raise ArgumentError(f"an empty {what}", expected="at least one character")
+        raise ArgumentError(f"an empty {name}", expected="at least one character")
     return text
 
 
 def text_beside(image: Path | None, text: str | None, file: Path | None) -> str | None:
-    """The text that a model reads; beside an image there may be none."""
+    """Return the text for a model; None if there is an image and no text."""
     return None if image is not None and text is file is None else read_text(text, file)
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a recording is meant: by any file, and by a name that ends so where there is none."""
-    is_file = os.path.isfile(path)  # which a text that is too long for a name is not
+    """Return whether the path is a file, or is missing but ends in .safetensors."""
+    is_file = os.path.isfile(path)  # Path.is_file raises if a text is too long for a name
     return is_file or (path.suffix == ".safetensors" and not os.path.isdir(path))
 
 
-def refuse_with_recording(source: Path | str, **given: Any) -> None:
-    """Refuse what a model reads beside a recording; `UsageError`."""
-    refuse(f"is for a model; {source} is read as a recording, which has its text already.", **given)
+def refuse_with_recording(source: Path | str, **options: Any) -> None:
+    """Raise `UsageError` for options that need a model."""
+    refuse(f"needs a model; {source} is a recording, which already has its text.", **options)
 
 
 @contextmanager
 def notices(*kinds: type[Warning]) -> Iterator[None]:
-    """Print warnings of these kinds as lines on standard error, and no other of the library's."""
+    """Print warnings of these kinds on standard error; hide all other `UserWarning`s."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for kind in kinds:
@@ -103,7 +96,7 @@ def notices(*kinds: type[Warning]) -> Iterator[None]:
         yield
 
 
-def recorded(
+def record_text(
     opened: LoadedModel,
     text: str | None,
     second: str | None = None,
@@ -112,24 +105,24 @@ def recorded(
     verify: bool = False,
     **options: Any,
 ) -> Recording:
-    """As `opened.record`, with a bar; what is cut, not shown and missed is printed.
+    """Call `opened.record` with a progress bar; print what was cut or not recorded.
 
     Raises:
-        ArgumentError: an image for a model that reads none.
+        ArgumentError: an image for a model that reads no images.
     """
-    from heedful.cli.certainty import show_missed
+    from heedful.cli.certainty import print_missed
     from heedful.loaded import ImageWarning, TruncationWarning
-    from heedful.views.progress import share_done
+    from heedful.views.progress import progress_bar
 
     if image is not None and not opened.reads_images:
         raise ArgumentError(
             f"--image for a model of the kind {type(opened.model).__name__}",
             expected="a model with an image processor (preprocessor_config.json)",
         )
-    reads: Any = (text, second)
+    texts: Any = (text, second)
     if image is not None:
         options["image"] = image
-    with share_done("recording") as tell, notices(TruncationWarning, ImageWarning):
-        recording = opened.record(*reads, verify=verify, progress=tell, **options)
-    show_missed(recording, verify)
+    with progress_bar("recording") as report, notices(TruncationWarning, ImageWarning):
+        recording = opened.record(*texts, verify=verify, progress=report, **options)
+    print_missed(recording, verify)
     return recording

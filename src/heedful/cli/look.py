@@ -16,7 +16,7 @@ from heedful.cli.input_texts import (
     image_option,
     is_recording,
     read_text,
-    recorded,
+    record_text,
     refuse_with_recording,
     second_option,
     text_beside,
@@ -30,12 +30,17 @@ from heedful.cli.options import (
     refuse,
 )
 from heedful.cli.output_paths import check_page
-from heedful.cli.segments_option import Given, check_usage, recorded_with_segments, segments_option
-from heedful.cli.watched_heads import moments_of, was_watched
+from heedful.cli.segments_option import (
+    SegmentsOption,
+    check_usage,
+    record_with_segments,
+    segments_option,
+)
+from heedful.cli.watched_heads import load_watched, was_watched
 
 if TYPE_CHECKING:
     from heedful.recording import Recording
-    from heedful.views.explorer.catalogue import Texts
+    from heedful.views.explorer.catalogue import Catalogue
 
 EXAMPLE = """\b
 Examples:
@@ -51,13 +56,13 @@ Examples:
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
 
-The page is served on this machine alone (127.0.0.1), to whoever has the address that is printed.
-Ctrl-C ends it, with exit status 0. With a model, further texts can be typed into the page; with
---generate the model continues them there, token by token, while its maps grow.
+The server accepts connections only from this machine (127.0.0.1), and only with the printed
+address. Ctrl-C ends it, with exit status 0. If SOURCE is a model, more texts can be typed into the
+page. With --generate the model continues a text there, token by token, and the maps grow with it.
 
-With --html it is one file that opens anywhere, with no network. It computes any weight from query
-and key; where those of all heads do not fit into --limit, the others have pictures and scores.
-Architectures that are not ours need transformers.
+--html writes the page as one file that needs no network. The page computes each weight from the
+stored queries and keys. If those of all heads exceed --limit, the remaining heads have only
+pictures and scores. Architectures that heedful does not build need the transformers library.
 """
 
 
@@ -70,83 +75,78 @@ Architectures that are not ours need transformers.
 @layers_option
 @heads_option
 @segments_option
-@click.option("--html", type=click.Path(path_type=Path), help="Write the page as one file.")
 @click.option(
-    "--limit", type=click.FloatRange(0.5, 300), help="With --html: MB of the file at most [25]."
-)
-@click.option("--overwrite", is_flag=True, help="Replace the file of --html.")
-@click.option("--generate", is_flag=True, help="Let the model continue the TEXT, in the page.")
+    "--html", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the page to this file instead of serving it.",
+)  # fmt: skip
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Of the address [a free one]."
-)
-@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+    "--limit", type=click.FloatRange(0.5, 300), metavar="MB",
+    help="With --html: largest size of the file in MB [25].",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="With --html: replace an existing file.")
+@click.option("--generate", is_flag=True, help="Let the model continue TEXT in the page.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", default=0,
+    help="Port of the server [a free one].",
+)  # fmt: skip
+@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 @verify_option
 @opening_options()
 def look(
-    source: tuple[str, ...],
-    file: Path | None,
-    second: str | None,
-    image: Path | None,
-    cut: bool,
-    layers: list[int] | None,
-    heads: list[int] | None,
-    segments: Given | None,
-    html: Path | None,
-    limit: float | None,
-    overwrite: bool,
-    generate: bool,
-    port: int,
-    no_browser: bool,
-    verify: bool,
-    opening: dict[str, Any],
-) -> None:
-    """Look at recordings, or at what a model does with a text, in a browser.
+    source: tuple[str, ...], file: Path | None, second: str | None, image: Path | None, cut: bool,
+    layers: list[int] | None, heads: list[int] | None, segments: SegmentsOption | None,
+    html: Path | None, limit: float | None, overwrite: bool, generate: bool, port: int,
+    no_browser: bool, verify: bool, opening: dict[str, Any],
+) -> None:  # fmt: skip
+    """Explore a model's attention on a text, or recordings, in a browser.
 
-    SOURCE is one recording or several; or a model of any architecture (a run, a directory in
-    Hugging Face format, a hub name) with a TEXT, an --image, or both. A run that was trained with
-    --watch needs none: the page then steps through its recordings.
+    SOURCE is one or more recordings; or a model of any architecture (a training run, a directory
+    in Hugging Face format, or a hub name), followed by TEXT, an --image, or both. A run trained
+    with --watch needs no text: the page steps through the recordings of its training.
     """
-    is_kept = [is_recording(Path(name)) for name in source]
-    if not source or any(is_kept) > all(is_kept) or (not all(is_kept) and len(source) > 2):
+    are_recordings = [is_recording(Path(name)) for name in source]
+    has_recording, only_recordings = any(are_recordings), all(are_recordings)
+    if not source or has_recording > only_recordings or (not only_recordings and len(source) > 2):
         raise click.UsageError(
             "give recordings, which have their texts, as in `heedful look first.safetensors`; or a "
             'model and one text in quotes, as in `heedful look runs/first "The import statement"`'
         )
-    text = source[1] if len(source) == 2 and not is_kept[0] else None
+    text = source[1] if len(source) == 2 and not has_recording else None
     if html is None:
-        refuse("goes with --html.", limit=limit, overwrite=overwrite)
+        refuse("needs --html.", limit=limit, overwrite=overwrite)
     else:
         check_page(html, overwrite)
-    reads: dict[str, Any] = {"file": file, "second": second, "image": image, "cut": cut}
-    chosen: dict[str, Any] = {"layers": layers, "heads": heads}
+    inputs: dict[str, Any] = {"file": file, "second": second, "image": image, "cut": cut}
+    selection: dict[str, Any] = {"layers": layers, "heads": heads}
+    reason = "cannot be combined with --generate."
     if generate:
-        unread = {name: reads[name] for name in ("second", "image", "cut")}
-        refuse(
-            "does not go with --generate.", html=html, verify=verify, segments=segments, **unread
-        )
-        if is_kept[0]:
-            raise click.UsageError("--generate takes one model; a recording has its text.")
-        page = _growing(source[0], text, file, chosen, opening)
-    elif is_kept[0] or (text is None and not any(reads.values()) and was_watched(Path(source[0]))):
+        unused = {name: inputs[name] for name in ("second", "image", "cut")}
+        refuse(reason, html=html, verify=verify, segments=segments, **unused)
+        if has_recording:
+            raise click.UsageError("--generate needs a model, not a recording.")
+        page = _generation_page(source[0], text, file, selection, opening)
+    elif has_recording or (
+        text is None and not any(inputs.values()) and was_watched(Path(source[0]))
+    ):
         check_usage(segments, True, None, False)
-        refuse_with_recording(source[0], **reads, verify=verify)
-        page = _kept(source, chosen, segments and segments.ranges)
+        refuse_with_recording(source[0], **inputs, verify=verify)
+        page = _recordings_page(source, selection, segments and segments.ranges)
     else:
         if image is not None:
-            refuse("does not go with --image.", segments=segments)
+            refuse("cannot be combined with --image.", segments=segments)
         words = text_beside(image, text, file)
         opened = _opened(source[0], opening)
-        options = {**chosen, "cut": cut, "verify": verify}
-        marks: Any = None
+        options = {**selection, "cut": cut, "verify": verify}
+        ranges: Any = None
         if image is not None:
-            recording = recorded(opened, words, second, image, **options)
+            recording = record_text(opened, words, second, image, **options)
         else:
-            recording, marks = recorded_with_segments(
+            recording, ranges = record_with_segments(
                 opened, words or "", second, segments, **options
             )
         page = _Page(
-            _texts({_name(source[0]): recording}, chosen, marks),
-            model=None if image is not None else opened,  # a text typed in would have no image
+            _texts({_name(source[0]): recording}, selection, ranges),
+            model=None if image is not None else opened,  # texts typed in would have no image
         )
     if html is not None:
         _write(html, page, limit)
@@ -155,44 +155,44 @@ def look(
 
 
 class _Page(NamedTuple):
-    """What a page shows; `model` records more texts for it, `generation` continues one.
+    """The contents of a page: `model` records more texts, `generation` continues a text.
 
-    `title` is what it is called, by default after its texts.
+    `title` defaults to the names of its texts.
     """
 
-    texts: Texts
+    texts: Catalogue
     model: Any = None
     generation: Any = None
     title: str | None = None
 
 
-def _kept(source: tuple[str, ...], chosen: dict[str, Any], marks: Any) -> _Page:
-    """Recordings by their names, those of one name by their paths; or those of a watched run."""
+def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges: Any) -> _Page:
+    """Load recordings, named by file or, if names repeat, by path; or those of a watched run."""
     if not is_recording(Path(source[0])):
-        recordings, moments = moments_of(Path(source[0]))
-        texts = _texts(recordings, chosen, marks)
+        recordings, moments = load_watched(Path(source[0]))
+        texts = _texts(recordings, selection, ranges)
         texts.moments = moments
         return _Page(texts, title=_name(source[0]))
     from heedful.recording import load
 
-    names = [Path(each).stem for each in source]
+    names = [Path(path).stem for path in source]
     recordings = {
-        each if names.count(name) > 1 else name: load(Path(each))
-        for name, each in zip(names, source, strict=True)
+        path if names.count(name) > 1 else name: load(Path(path))
+        for name, path in zip(names, source, strict=True)
     }
-    return _Page(_texts(recordings, chosen, marks))
+    return _Page(_texts(recordings, selection, ranges))
 
 
-def _growing(
+def _generation_page(
     source: str,
     text: str | None,
     file: Path | None,
-    chosen: dict[str, Any],
+    selection: dict[str, Any],
     opening: dict[str, Any],
 ) -> _Page:
-    """A model that continues texts in the page; with no text it begins from nothing."""
+    """Open a model that continues texts in the page; the prompt may be empty."""
     prompt = "" if text is file is None else read_text(text, file, "prompt")
-    opened, texts = _opened(source, opening), _texts({}, chosen)
+    opened, texts = _opened(source, opening), _texts({}, selection)
     from heedful.views.explorer.generation import Generation
 
     return _Page(texts, opened, Generation(opened, texts, prompt))
@@ -205,10 +205,12 @@ def _opened(source: str, opening: dict[str, Any]) -> Any:
     return open_model(Path(source), **opening)
 
 
-def _texts(recordings: dict[str, Recording], chosen: dict[str, Any], marks: Any = None) -> Texts:
-    from heedful.views.explorer.catalogue import Texts
+def _texts(
+    recordings: dict[str, Recording], selection: dict[str, Any], ranges: Any = None
+) -> Catalogue:
+    from heedful.views.explorer.catalogue import Catalogue
 
-    return Texts(recordings, chosen["layers"], chosen["heads"], marks)
+    return Catalogue(recordings, selection["layers"], selection["heads"], ranges)
 
 
 def _name(source: str) -> str:
@@ -217,14 +219,14 @@ def _name(source: str) -> str:
 
 def _write(path: Path, page: _Page, limit: float | None) -> None:
     from heedful.views.explorer import one_file
-    from heedful.views.progress import share_done
+    from heedful.views.progress import progress_bar
 
     texts = page.texts
     title = f"{page.title or ', '.join(texts.names)} · heedful"
-    with share_done("writing the page") as tell:
-        size, said = one_file.write(path, texts, title, tell, limit=limit or one_file.LIMIT)
+    with progress_bar("writing the page") as report:
+        size, contents = one_file.write(path, texts, title, report, limit=limit or one_file.LIMIT)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")
-    click.echo(said)
+    click.echo(contents)
 
 
 def _serve(page: _Page, port: int, no_browser: bool) -> None:
@@ -233,20 +235,20 @@ def _serve(page: _Page, port: int, no_browser: bool) -> None:
     def ready(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it.")
         if not no_browser and not _has_opened(address):
-            served = urlsplit(address).port
+            number = urlsplit(address).port
             click.echo(
-                "No browser was opened: open this address in one. From another machine, first "
-                f"ssh -L {served}:127.0.0.1:{served} HOST; or write one file with --html."
+                "No browser was opened: open this address in a browser. From another machine, "
+                f"first run ssh -L {number}:127.0.0.1:{number} HOST, or write a file with --html."
             )
 
     try:
         serve(page.texts, ready, port=port, model=page.model, generation=page.generation)
-    except KeyboardInterrupt:  # as it is meant to end
+    except KeyboardInterrupt:  # the regular end
         click.echo("\nended", err=True)
 
 
 def _has_opened(address: str) -> bool:
-    """Whether a browser with windows was opened; one in the terminal would take it over."""
+    """Open a graphical browser if there is one; a text browser would occupy the terminal."""
     import webbrowser
 
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")

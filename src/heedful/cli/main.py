@@ -1,6 +1,6 @@
-"""`heedful`: the group of commands, and how errors end.
+"""`heedful`: the group of commands, with their error messages and exit statuses.
 
-Exit status 0 done, 1 a clear error in one line, 2 wrong usage, 130 interrupted.
+Exit status: 0 success, 1 an error in one line, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ import click
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.processes import EndedElsewhereError, LostError
+from heedful.processes import LostProcessError, OtherProcessError
 from heedful.torchrun import (
-    has_others,
-    leave,
-    leave_it_to_another,
-    record,
-    speaker,
-    speaks,
+    await_termination,
+    error_prefix,
+    exit_at_once,
+    is_distributed,
+    is_reporter,
+    record_error,
     started,
 )
 
 COMMANDS = {
-    "demo": "Train a small GPT on the Python reference, and see where it looks.",
-    "tokenize": "Show the pieces and ids of a text.",
-    "train": "Train a GPT or a BERT on your own text, or an encoder–decoder on pairs.",
+    "demo": "Train a small GPT on the Python reference and show where its heads look.",
+    "tokenize": "Show the tokens of a text with their ids.",
+    "train": "Train a GPT or a BERT on text files, or an encoder–decoder on pairs.",
     "generate": "Continue a prompt with a trained model.",
-    "plot": "Draw where a trained model's heads look.",
-    "translate": "Turn a text into another with a model trained on pairs.",
-    "fill": "Guess the words behind each [MASK] with a BERT.",
-    "embed": "How alike words are, by their vectors.",
-    "export": "Write a model for transformers, tokenizer included.",
-    "record": "Keep what a model attends to on a text, in one file.",
-    "heads": "List every head with its scores and its kind.",
-    "describe": "Show what a model is made of, and draw it.",
-    "look": "Look at recordings, or at a model's attention on a text, in a browser.",
-    "explain": "Show every step of attention on a sentence, with its numbers.",
+    "plot": "Draw the attention maps of a model or a recording.",
+    "translate": "Translate a text with an encoder–decoder trained on pairs.",
+    "fill": "Predict the word at each [MASK] with a BERT.",
+    "embed": "Compare words by their embedding vectors.",
+    "export": "Write a model in Hugging Face format, with its tokenizer.",
+    "record": "Record a model's attention on a text into a file.",
+    "heads": "List all attention heads with their scores and kinds.",
+    "describe": "Show a model's settings, parameters and shapes, and draw it.",
+    "look": "Explore a model's attention on a text, or recordings, in a browser.",
+    "explain": "Show each step of attention on a sentence, with all numbers.",
 }
-SHARED = ("train", "heads --texts")  # whose work is shared out among the processes of torchrun
+SHARED = ("train", "heads --texts")  # commands whose work torchrun's processes divide
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are called: `--help` needs no torch."""
+    """A group that imports a command only when it runs, so that `--help` needs no torch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which a new user meets them."""
+        """Return the names of all commands, in the order in which a new user needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command of a name."""
+        """Import and return a command; None if there is no such command."""
         if name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"heedful.cli.{name}"), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The one-line table of commands, without importing them."""
+        """Write the table of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -68,121 +68,121 @@ class Commands(click.Group):
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with `heedful demo`. Each command has --help, with an example; with --debug, an "
-    "error shows its traceback.",
+    epilog="Start with `heedful demo`. Every command has --help, with examples. With --debug, "
+    "errors show their traceback.",
 )
 @click.version_option(heedful.__version__, prog_name="heedful")
 def heedful_command() -> None:
-    """Attention from first principles: train with it, and see what a model attends to."""
+    """Train small transformers, and look inside the attention of any PyTorch model."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and end the process as the house rules say."""
-    # OpenMP's threads spin while they wait. Where another program wants a core, as on most
-    # machines, that makes training several times slower; spinning less costs a fifth elsewhere.
+    """Run the command and exit with its status."""
+    # OpenMP's threads spin while they wait. If another program needs a core, this makes training
+    # several times slower. Spinning less costs a fifth of the speed on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     status = run(arguments)
     try:
         sys.stdout.flush()
-    except OSError as error:  # or Python would say so at its end, in two lines
+    except OSError as error:  # otherwise Python prints a message of two lines when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not status and not isinstance(error, BrokenPipeError):
-            status = _say(f"standard output cannot be written: {error.strerror}")
-    if has_others():
-        leave(status)
+            status = _print_error(f"standard output cannot be written: {error.strerror}")
+    if is_distributed():
+        exit_at_once(status)
     sys.exit(status)
 
 
-def _say(words: str, status: int = 1) -> int:
-    """Print an error, if there is still somewhere to print it; its exit status."""
+def _print_error(message: str, status: int = 1) -> int:
+    """Print an error, unless standard error is closed; return the exit status."""
     with suppress(OSError):
-        print(f"heedful: {speaker()}{words}", file=sys.stderr)
+        print(f"heedful: {error_prefix()}{message}", file=sys.stderr)
     return status
 
 
-def _say_first(line: str, status: int) -> int:
-    """Print what all processes of torchrun would print alike, once; its exit status."""
-    if speaks():
+def _print_once(line: str, status: int) -> int:
+    """Print a line from only one of torchrun's processes; return the exit status."""
+    if is_reporter():
         with suppress(OSError):
             print(line, file=sys.stderr)
     else:
-        leave_it_to_another()
+        await_termination()
     return status
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status. With --debug, errors keep their traceback."""
+    """Run the command and return its exit status. With --debug, errors are raised instead."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
     options = [argument for argument in arguments[:end] if argument != "--debug"]
     arguments = [*options, *arguments[end:]]
-    called = next((word for word in arguments[:1] if word in COMMANDS), "")
+    command = next((word for word in arguments[:1] if word in COMMANDS), "")
     try:
-        if called and not _is_shared(called, options):
-            _check_alone(called)
+        if command and not _is_shared(command, options):
+            _check_single_process(command)
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
     except click.UsageError as error:
-        line = _usage_line(error, f"heedful {called}".strip())
-        if speaks():
-            record(error)
-        return _say_first(line, error.exit_code)
+        line = _usage_line(error, f"heedful {command}".strip())
+        if is_reporter():
+            record_error(error)
+        return _print_once(line, error.exit_code)
     except click.ClickException as error:
-        return _say(error.format_message(), error.exit_code)
+        return _print_error(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        return _say_first("heedful: interrupted", 130)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        return _print_once("heedful: interrupted", 130)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except EndedElsewhereError:
-        leave_it_to_another()
+    except OtherProcessError:
+        await_termination()
         return 1
     except Exception as error:
-        words = _one_line(error)
-        if not isinstance(error, LostError):
-            record(error)
+        message = _error_line(error)
+        if not isinstance(error, LostProcessError):
+            record_error(error)
         if debug:
             raise
-        return _say(words)
+        return _print_error(message)
     return status if isinstance(status, int) else 0
 
 
-def _is_shared(called: str, options: Sequence[str]) -> bool:
-    """Whether several processes share the work of this command; its help is for one too."""
-    of_texts = any(option.partition("=")[0] == "--texts" for option in options)
-    return called == "train" or (called == "heads" and of_texts)
+def _is_shared(command: str, options: Sequence[str]) -> bool:
+    """Return whether several processes may share the work of this command."""
+    has_texts = any(option.partition("=")[0] == "--texts" for option in options)
+    return command == "train" or (command == "heads" and has_texts)
 
 
-def _check_alone(called: str) -> None:
-    """Refuse, in several processes, what each of them would do by itself; the first one says so."""
-    here = started()
-    if here.is_alone:
+def _check_single_process(command: str) -> None:
+    """Raise if torchrun started several processes; only the first one reports the error."""
+    processes = started()
+    if processes.is_single:
         return
-    if not here.is_first:
-        raise EndedElsewhereError(f"heedful {called} is for one process")
+    if not processes.is_first:
+        raise OtherProcessError(f"heedful {command} is for one process")
     raise ArgumentError(
-        f"heedful {called} in {here.size:,} processes",
-        expected="one",
+        f"heedful {command} in {processes.size:,} processes",
+        expected="one process",
         cause=f"torchrun started it, and only {' and '.join(SHARED)} share their work",
         remedy="call it without torchrun, or unset RANK and WORLD_SIZE",
     )
 
 
 def _usage_line(error: click.UsageError, command: str) -> str:
-    """Wrong usage in one line, as click words it, and where to read on."""
+    """Return click's message about wrong usage as one line that names the help."""
     path = error.ctx.command_path if error.ctx else command
-    path = command if path == "heedful" else path  # a parser's errors know their group alone
-    words = " ".join(error.format_message().split()).rstrip(".")
-    return f"{path}: {words}; see {path} --help"
+    path = command if path == "heedful" else path  # errors of the parser name only the group
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"{path}: {message}; see {path} --help"
 
 
-def _one_line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     if isinstance(error, HeedfulError):
         return str(error)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", what):
-        return f"not enough memory ({what}); ask for less at once: fewer, smaller or shorter"
-    return f"unexpected {what}; see where with --debug, and please report it"
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", message):
+        return f"not enough memory ({message}); reduce the model, the batch or the text"
+    return f"unexpected {message}; see where with --debug, and please report it"

@@ -1,4 +1,4 @@
-"""Options that commands share, and options made from the fields of a configuration."""
+"""Options shared by several commands, and options generated from a configuration's fields."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
-from heedful.configuration import Configuration, allowed_types, expected_of, part_of
+from heedful.configuration import Configuration, allowed_types, expectation, nested_type
 
-MOST = 10_000  # more layers, heads or continuations than anybody has
+MOST = 10_000  # upper limit of counts, such as of samples
 Decorator = Callable[[Callable], Callable]
 
 
 class SettingOption(click.Option):
-    """An option made from a field of a configuration, listed under its section in --help.
+    """An option generated from a configuration's field, listed under its section in --help.
 
-    A value that the field refuses is wrong usage, said before anything else is looked at.
+    A value that the field refuses is reported as wrong usage.
     """
 
     def __init__(self, *names: str, field: dataclasses.Field, section: str, **rest: Any) -> None:
@@ -29,9 +29,9 @@ class SettingOption(click.Option):
         self.field, self.section = field, section
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """The value, of the option's type and in its field's range."""
+        """Return the value, converted to the option's type and checked against its field."""
         cast = super().type_cast_value(ctx, value)
-        expected = None if cast is None else expected_of(self.field, cast)
+        expected = None if cast is None else expectation(self.field, cast)
         if expected:
             sentence = self.field.metadata["sentence"]
             raise click.UsageError(f"{self.opts[0]} {value}; expected {expected}; {sentence}", ctx)
@@ -42,7 +42,7 @@ class SectionedCommand(click.Command):
     """A command whose --help lists the settings of each configuration under a heading."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options first, then each section's."""
+        """Write the command's options first, then those of each section."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -54,10 +54,10 @@ class SectionedCommand(click.Command):
 
 
 def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] = ()) -> Decorator:
-    """An option for each field of a configuration, with its sentence and default as help.
+    """Return a decorator that adds an option for each field of a configuration.
 
-    An option that is not given is None, so that a preset or a file can say otherwise. A part that
-    is a configuration itself has none.
+    Its help is the field's sentence and default. An option that is not passed is None, so that a
+    preset or a file can set it. A field that is itself a configuration gets no option.
     """
     hints = typing.get_type_hints(type(defaults))
 
@@ -65,10 +65,10 @@ def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] 
         options = [
             _option(section, field, hints[field.name], getattr(defaults, field.name))
             for field in dataclasses.fields(defaults)
-            if field.name not in leave_out and part_of(hints[field.name]) is None
+            if field.name not in leave_out and nested_type(hints[field.name]) is None
         ]
-        known = function.__dict__.setdefault("__click_params__", [])
-        known.extend(reversed(options))  # click keeps the options of a function in reverse
+        parameters = function.__dict__.setdefault("__click_params__", [])
+        parameters.extend(reversed(options))  # click stores a function's options in reverse
         return function
 
     return add
@@ -83,23 +83,25 @@ def _option(section: str, field: dataclasses.Field, hint: Any, default: Any) -> 
     if kind is bool:
         return SettingOption(f"--{name}/--no-{name}", field=field, section=section, help=help)
     choices = field.metadata["choices"]
-    metavar = "|".join(choices) or {int: "N", float: "X", str: "NAME"}[kind]
+    metavar = "|".join(choices) or {int: "N", float: "X", str: "TEXT"}[kind]
     type_ = click.Choice(choices) if choices else kind
     return SettingOption(
         f"--{name}", field=field, section=section, type=type_, help=help, metavar=metavar
     )
 
 
-def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, of those that are fields of a configuration."""
+def passed_fields(configuration: type[Configuration], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were passed and are fields of the configuration."""
     names = {field.name for field in dataclasses.fields(configuration)}
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
 def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
-    """The directory of a model; one that is not there is refused before torch is imported.
+    """Return the directory of a model; raise before torch is imported if there is none.
 
-    `opening` are the values of `opening_options`.
+    Args:
+        path: a directory, or the name of a model on the hub.
+        opening: the values of `opening_options`.
     """
     from heedful.files.run_identity import read_config
     from heedful.models import model_directory
@@ -110,50 +112,55 @@ def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
     return directory
 
 
-def refuse(why: str, **given: Any) -> None:
-    """Refuse the first option that was given; `text` is the argument of that name.
+def refuse(reason: str, **values: Any) -> None:
+    """Refuse the first of these options that was passed; `text` is the argument of that name.
 
     Raises:
-        UsageError: its name, and why.
+        UsageError: the option's name and the reason.
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if value is not None and value is not False and value != ():
             option = "a text" if name == "text" else f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} {why}")
+            raise click.UsageError(f"{option} {reason}")
 
 
-def directory(ctx: click.Context, option: click.Parameter, name: str) -> Path:
-    """A directory to write in; an empty name, which would mean the present one, is refused."""
+def output_directory(ctx: click.Context, option: click.Parameter, name: str) -> Path:
+    """Return a directory to write to; an empty name is wrong usage."""
     if not name:
-        raise click.BadParameter("an empty name; . is the present directory", ctx, option)
+        raise click.BadParameter("an empty name; . is the current directory", ctx, option)
     return Path(name)
 
 
-def numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
-    """Whole numbers and runs of them, with commas between."""
+def number_list(ctx: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
+    """Return the numbers of a list such as 0,2 or 0-3."""
     if value is None:
         return None
-    chosen: list[int] = []
+    numbers: list[int] = []
     for part in value.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part)
         run = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
         if not run:
-            raise click.BadParameter(f"{value!r} is no list such as 0,2 or 0-3.", ctx, option)
-        chosen += run
-    return chosen
+            raise click.BadParameter(f"{value!r} is not a list such as 0,2 or 0-3.", ctx, option)
+        numbers += run
+    return numbers
 
 
 layers_option = click.option(
-    "--layers", callback=numbers, metavar="LIST", help="Only these layers, from 0: 0,3 or 0-2."
-)
+    "--layers", callback=number_list, metavar="LIST",
+    help="Only these layers, counted from 0, such as 0,3 or 0-2 [all].",
+)  # fmt: skip
 heads_option = click.option(
-    "--heads", callback=numbers, metavar="LIST", help="Only these heads, from 0: 1,4 or 0-3."
-)
-sequence_option = click.option(
-    "--sequence",
-    type=click.IntRange(0),
-    help="Of a batch, only this text, from 0 [of heads all; of plot 0].",
-)
+    "--heads", callback=number_list, metavar="LIST",
+    help="Only these heads of each layer, counted from 0, such as 1,4 or 0-3 [all].",
+)  # fmt: skip
+
+
+def sequence_option(default: str) -> Decorator:
+    """Return the option --sequence; its help shows the command's default."""
+    sentence = f"Only this sequence of a recorded batch, counted from 0 [{default}]."
+    return click.option("--sequence", type=click.IntRange(0), metavar="N", help=sentence)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 OPENING = {
     "checkpoint": click.option(
@@ -161,37 +168,37 @@ OPENING = {
         type=click.Choice(["best", "last"]),
         default="best",
         show_default=True,
-        help="The weights with the lowest validation loss, or the last ones.",
+        help="Weights of a training run: those with the lowest validation loss, or the last ones.",
     ),
     "revision": click.option(
-        "--revision", metavar="NAME", help="Of a model on the hub: the branch, tag or commit."
+        "--revision", metavar="NAME", help="Branch, tag or commit of a model on the hub [main]."
     ),
     "allow_pickle": click.option(
         "--allow-pickle",
         is_flag=True,
-        help="Read weights from .bin files where there are no safetensors; tensors only.",
+        help="Read .bin files if the model has no safetensors; only tensors are unpickled.",
     ),
     "device": click.option(
         "--device", default="auto", show_default=True,
-        help="Where to compute: auto, cpu, cuda, mps.",
+        help="Device that runs the model: auto, cpu, cuda or mps.",
     ),
 }  # fmt: skip
 
 
 def opening_options(*names: str) -> Decorator:
-    """The options by which a model is opened, all or some; the command gets them as `opening`.
+    """Return a decorator that adds the options for opening a model, by default all of them.
 
-    These are the keywords of `heedful.open`.
+    The command receives them as `opening`, the keywords of `heedful.open`.
     """
-    chosen = names or tuple(OPENING)
+    selected = names or tuple(OPENING)
 
     def add(function: Callable) -> Callable:
         @functools.wraps(function)
-        def command(**given: Any) -> Any:
-            opening = {name: given.pop(name) for name in chosen}
-            return function(**given, opening=opening)
+        def command(**values: Any) -> Any:
+            opening = {name: values.pop(name) for name in selected}
+            return function(**values, opening=opening)
 
-        for name in reversed(chosen):
+        for name in reversed(selected):
             OPENING[name](command)
         return command
 

@@ -1,4 +1,4 @@
-"""Where files are written: refused before anything is opened, and nothing that is there is lost."""
+"""Checks of output paths, before a model is opened; no existing file is replaced unasked."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tempfile import TemporaryFile
 import click
 
 from heedful.errors import ArgumentError, SaveError
-from heedful.files import check_free, saving
+from heedful.files import check_free, save_errors
 
-SUFFIXES = ("png", "svg", "pdf")  # those of `pictures.saving`, which would bring matplotlib
+SUFFIXES = ("png", "svg", "pdf")  # as in `pictures.saving`, which imports matplotlib
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file in a folder that is not there or cannot be written; `SaveError`."""
-    with saving(path), TemporaryFile(dir=path.parent):
+    """Raise `SaveError` if the file's folder does not exist or is not writable."""
+    with save_errors(path), TemporaryFile(dir=path.parent):
         return
 
 
 def check_page(path: Path, overwrite: bool) -> None:
-    """Refuse a place where no page can be written; `SaveError`."""
+    """Raise `SaveError` if no page can be written to the path."""
     if path.is_dir():
         raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
     check_free(path, overwrite)
@@ -28,16 +28,16 @@ def check_page(path: Path, overwrite: bool) -> None:
 
 
 def check_picture(out: Path, overwrite: bool) -> None:
-    """Refuse a name that is no picture's, and a file that is there.
+    """Check that a picture can be written to the path.
 
     Raises:
         ArgumentError: another suffix, or a folder.
-        SaveError: a file that is there.
+        SaveError: the file exists.
     """
     if out.suffix[1:].lower() not in SUFFIXES or out.is_dir():
         raise ArgumentError(
             f"{out}{', a folder' if out.is_dir() else ''}",
-            expected="the name of a picture, which ends in .png, .svg or .pdf",
+            expected="the name of a picture file, which ends in .png, .svg or .pdf",
         )
     check_free(out, overwrite)
 
@@ -45,31 +45,31 @@ def check_picture(out: Path, overwrite: bool) -> None:
 def picture_paths(
     source: Path, kinds: tuple[str, ...], out: Path | None, overwrite: bool
 ) -> dict[str, Path]:
-    """Where the pictures of `heedful plot` go, by their kinds: into one file, or into a folder.
+    """Return the path of each picture of `heedful plot`, by kind: one file, or files in a folder.
 
     Raises:
-        ArgumentError: a file that is no picture's.
-        SaveError: a picture that is there.
+        ArgumentError: the file's suffix is not that of a picture.
+        SaveError: a picture exists.
     """
     if out is not None and (out.is_file() or (out.suffix[1:].isalpha() and not out.is_dir())):
         if len(kinds) > 1:
-            raise click.UsageError(f"--out {out} is one file; several pictures need a folder.")
+            raise click.UsageError(f"--out {out} is a file; several pictures need a folder.")
         check_picture(out, overwrite)
         return {kinds[0]: out}
-    folder = out or _own_folder(source)
+    folder = out or _default_folder(source)
     paths = {kind: folder / f"{kind}.png" for kind in kinds}
     for path in paths.values():
         check_free(path, overwrite)
     return paths
 
 
-def _own_folder(source: Path) -> Path:
-    """That of a run for its pictures; one beside any other model, which is left as it is."""
+def _default_folder(source: Path) -> Path:
+    """Return the folder `pictures` of a run; for other models, in the current directory."""
     from heedful.files import check_no_links
-    from heedful.files.run_identity import is_described_by_us, read_config
+    from heedful.files.run_identity import is_heedful_config, read_config
     from heedful.train.run_files import PICTURES
 
-    if not (source / "config.json").is_file() or not is_described_by_us(read_config(source)):
+    if not (source / "config.json").is_file() or not is_heedful_config(read_config(source)):
         return Path(PICTURES)
     check_no_links([source / PICTURES])
     return source / PICTURES

@@ -14,7 +14,7 @@ from heedful.cli.input_texts import (
     file_option,
     is_recording,
     read_text,
-    recorded,
+    record_text,
     refuse_with_recording,
     second_option,
     verify_option,
@@ -28,7 +28,7 @@ from heedful.cli.options import (
     sequence_option,
 )
 from heedful.cli.output_paths import picture_paths
-from heedful.cli.watched_heads import how_heads_formed, was_watched
+from heedful.cli.watched_heads import plot_scores_over_steps, was_watched
 
 if TYPE_CHECKING:
     from heedful.loaded import Positions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
-DOTS = 200  # of a PNG, in an inch
+DOTS = 200  # pixels per inch of a PNG
 EXAMPLE = """\b
 Examples:
   heedful plot runs/first "The import statement finds a module"
@@ -50,12 +50,11 @@ Examples:
   heedful plot microsoft/mpnet-base "The cat sat." --verify
   heedful plot swin.safetensors --part 3
 
-\b
-A line of the picture is a layer, a column a head. Where maps are small, layers and heads alone
-are named; choose a layer, fewer heads or a larger --size, and the tokens are too. A token that
-stands more than once carries its position. Striped cells are masked. A map of more than a few
-hundred tokens is pooled: a cell is then the largest weight in it, and the picture says so.
-Architectures that are not ours need transformers: pip install 'transformers>=5.0'
+Each row of the picture is a layer, each column a head. Small maps show no tokens: choose a layer,
+fewer heads or a larger --size to see them. A repeated token is labelled with its position.
+Striped cells are masked. A map of more than a few hundred tokens is pooled: each cell shows the
+largest of its weights, and a note in the picture states this. Architectures that heedful does not
+build need the transformers library: pip install 'transformers>=5.0'
 """
 
 
@@ -68,139 +67,113 @@ Architectures that are not ours need transformers: pip install 'transformers>=5.
 @layers_option
 @heads_option
 @click.option(
-    "--attention",
-    type=click.Choice(["encoder", "decoder", "cross"]),
-    help="Of an encoder–decoder, only this attention of its three.",
-)
+    "--attention", type=click.Choice(["encoder", "decoder", "cross"]),
+    help="Draw only this attention of an encoder–decoder [all three].",
+)  # fmt: skip
 @click.option(
-    "--pass",
-    "pass_index",
-    type=int,
-    help="Of a recording of several passes, only this one, from 0; "
-    "default: a generation as one, or all.",
-)
-@sequence_option
+    "--pass", "pass_index", type=int, metavar="N",
+    help="Draw only this forward pass of a recording, counted from 0 [all; the passes of a "
+    "generation are joined].",
+)  # fmt: skip
+@sequence_option("0")
 @click.option(
-    "--part",
-    type=click.IntRange(0),
-    default=0,
-    help="Of a text of several parts, such as windows, this part, from 0 [0].",
-)
+    "--part", type=click.IntRange(0), default=0, metavar="N",
+    help="Draw this part, such as a window, of a sequence that has several; counted from 0 [0].",
+)  # fmt: skip
 @click.option(
-    "--only",
-    type=click.Choice(PICTURES),
-    multiple=True,
-    help="What to draw [heads; without a text watched]; repeatable. scores: those of the first "
-    "chosen head, before and after the mask; positions: the positional table; loss: the loss curve "
-    "of a run; watched: of a run trained with --watch, how its heads formed. The last three need "
-    "no text.",
-)
-@click.option("--title", help="A title over the picture.")
+    "--only", type=click.Choice(PICTURES), multiple=True,
+    help="Picture to draw; repeatable. heads: attention weights; scores: scores of the first "
+    "selected head, before and after the mask; positions: the table of positions; loss: the loss "
+    "curve of a run; watched: head scores over the steps of a run trained with --watch. The last "
+    "three need no text. [heads; for a watched run without a text, watched]",
+)  # fmt: skip
+@click.option("--title", help="Title above the picture [none].")
 @click.option(
-    "--scale",
-    type=click.Choice(["linear", "sqrt", "log"]),
-    help="How colours follow weights [linear up to 10 tokens, else sqrt].",
-)
+    "--scale", type=click.Choice(["linear", "sqrt", "log"]),
+    help="Scale from weights to colours [linear up to 10 tokens, else sqrt].",
+)  # fmt: skip
 @click.option(
-    "--highest",
-    type=click.FloatRange(0, min_open=True),
-    metavar="X",
-    help="The weight at which the colours end [the largest].",
-)
+    "--highest", type=click.FloatRange(0, min_open=True), metavar="X",
+    help="Weight at the upper end of the colours [the largest weight].",
+)  # fmt: skip
 @click.option(
-    "--size",
-    type=click.FloatRange(0, min_open=True),
-    metavar="INCHES",
-    help=f"The picture's width; a PNG has {DOTS} dots in an inch [9, and more for many heads].",
-)
+    "--size", type=click.FloatRange(0, min_open=True), metavar="INCHES",
+    help=f"Width of the picture; a PNG has {DOTS} pixels per inch [9; more for many heads].",
+)  # fmt: skip
 @click.option(
-    "--values/--no-values",
-    default=None,
-    help="Numbers in the cells [up to 10 tokens, where they fit].",
-)
+    "--values/--no-values", default=None,
+    help="Write the weights into the cells [up to 10 tokens, if they fit].",
+)  # fmt: skip
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="A file that ends in .png, .svg or .pdf, or a folder for PNGs "
-    "[RUN/pictures; of what is no run, pictures]. In svg and pdf text is text.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace pictures that are there.")
+    "--out", type=click.Path(path_type=Path), metavar="PATH",
+    help="File that ends in .png, .svg or .pdf, or a folder for PNG files [RUN/pictures for a "
+    "training run, else pictures].",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace existing pictures.")
 @verify_option
 @opening_options()
 def plot(
-    source: Path,
-    text: str | None,
-    file: Path | None,
-    second: str | None,
-    cut: bool,
-    layers: list[int] | None,
-    heads: list[int] | None,
-    attention: str | None,
-    pass_index: int | None,
-    sequence: int | None,
-    part: int,
-    only: tuple[str, ...],
-    title: str | None,
-    scale: str | None,
-    highest: float | None,
-    size: float | None,
-    values: bool | None,
-    out: Path | None,
-    overwrite: bool,
-    verify: bool,
-    opening: dict[str, Any],
-) -> None:
-    """Draw where the heads of SOURCE look: rows are queries, columns keys.
+    source: Path, text: str | None, file: Path | None, second: str | None, cut: bool,
+    layers: list[int] | None, heads: list[int] | None, attention: str | None,
+    pass_index: int | None, sequence: int | None, part: int, only: tuple[str, ...],
+    title: str | None, scale: str | None, highest: float | None, size: float | None,
+    values: bool | None, out: Path | None, overwrite: bool, verify: bool, opening: dict[str, Any],
+) -> None:  # fmt: skip
+    """Draw attention maps: rows are queries, columns are keys.
 
-    SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
-    format, a hub name), which reads TEXT. An encoder–decoder translates it, and all three
-    attentions are drawn: rows of the cross-attention are the target's tokens, columns the source's.
+    SOURCE is a recording, or a model of any architecture (a training run, a directory in Hugging
+    Face format, or a hub name) that reads TEXT. An encoder–decoder first translates TEXT; all three
+    attentions are drawn. Rows of the cross-attention are target tokens, columns source tokens.
 
-    A run that was trained with --watch needs no TEXT: then the scores of its heads are drawn over
-    the steps, under the loss.
+    A run trained with --watch needs no TEXT: its head scores are drawn over the training steps,
+    below the losses.
     """
-    reads: dict[str, Any] = {"text": text, "file": file, "second": second}
+    inputs: dict[str, Any] = {"text": text, "file": file, "second": second}
     has_recording = is_recording(source)
-    is_bare = all(value is None for value in reads.values())
-    own = "watched" if is_bare and not has_recording and was_watched(source) else "heads"
-    kinds = tuple(dict.fromkeys(only)) or (own,)
-    of_text = {*kinds} & {*OF_TEXT}
+    has_no_text = all(value is None for value in inputs.values())
+    default = "watched" if has_no_text and not has_recording and was_watched(source) else "heads"
+    kinds = tuple(dict.fromkeys(only)) or (default,)
+    text_kinds = {*kinds} & {*OF_TEXT}
     if has_recording:
-        refuse_with_recording(source, **reads, cut=cut, verify=verify)
-        if len(of_text) < len(kinds):
-            raise click.UsageError("a recording has no positions, loss and steps: name its model.")
+        refuse_with_recording(source, **inputs, cut=cut, verify=verify)
+        if len(text_kinds) < len(kinds):
+            raise click.UsageError(
+                "a recording stores no positions, loss or watched heads: name its model."
+            )
         from heedful.recording import load
 
-        recording = load(source)  # what is none is told before what is in the way
+        recording = load(source)  # an invalid file is reported before an existing picture
     else:
-        if not of_text:
-            refuse("is not read for positions, loss and watched.", **reads, cut=cut, verify=verify)
-        words = read_text(text, file) if of_text else ""
+        if not text_kinds:
+            reason = "has no effect on positions, loss and watched."
+            refuse(reason, **inputs, cut=cut, verify=verify)
+        words = read_text(text, file) if text_kinds else ""
         check_model(source, opening)
     paths = picture_paths(source, kinds, out, overwrite)
     figures: dict[str, Any] = {}
-    if of_text:
+    if text_kinds:
         if not has_recording:
             from heedful.loaded import open_model
 
-            wanted: dict[str, Any] = {"layers": layers, "heads": heads, "verify": verify}
-            recording = recorded(open_model(source, **opening), words, second, cut=cut, **wanted)
-        calls = sequence_choice.part_of(recording, sequence or 0, part)
-        chosen = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
+            options: dict[str, Any] = {"layers": layers, "heads": heads, "verify": verify}
+            opened = open_model(source, **opening)
+            recording = record_text(opened, words, second, cut=cut, **options)
+        calls = sequence_choice.sequence_part(recording, sequence or 0, part)
+        selection = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
-        figures |= _of_text(calls, kinds, chosen, look)
-        tell_of_fonts(
+        figures |= _text_figures(calls, kinds, selection, look)
+        warn_of_missing_fonts(
             token
             for call in calls
             for tokens in (call.query_tokens, call.key_tokens)
             for token in tokens or ()
         )
     if "positions" in kinds:
-        from heedful.loaded import open_ours
+        from heedful.loaded import open_heedful
 
-        figures["positions"] = positions_figure(open_ours(source, **opening).positions, title)
+        figures["positions"] = positions_figure(open_heedful(source, **opening).positions, title)
     if "watched" in kinds:
-        figures["watched"] = how_heads_formed(source, title)
+        figures["watched"] = plot_scores_over_steps(source, title)
     from heedful.pictures.saving import save
 
     for kind, figure in figures.items():
@@ -209,20 +182,20 @@ def plot(
         _draw_loss(source, paths["loss"])
 
 
-def _of_text(
-    calls: Sequence, kinds: Iterable[str], chosen: dict[str, Any], look: dict[str, Any]
+def _text_figures(
+    calls: Sequence, kinds: Iterable[str], selection: dict[str, Any], look: dict[str, Any]
 ) -> dict[str, Any]:
-    """The pictures of a sequence of what was recorded, by name."""
-    from heedful.recording.figure import Chosen, scores_picture
-    from heedful.views.progress import share_done
+    """Draw the pictures of a recorded sequence; return them by kind."""
+    from heedful.recording.figure import Selection, scores_picture
+    from heedful.views.progress import progress_bar
 
     figures = {}
     for kind in kinds:
         if kind == "heads":
-            with share_done("drawing") as tell:
-                figures[kind] = calls.plot(**chosen, progress=tell, **look)
+            with progress_bar("drawing") as report:
+                figures[kind] = calls.plot(**selection, progress=report, **look)
         elif kind == "scores":
-            figures[kind] = scores_picture(list(calls), Chosen(**chosen), look.get("title"))
+            figures[kind] = scores_picture(list(calls), Selection(**selection), look.get("title"))
     return figures
 
 
@@ -233,35 +206,35 @@ def _draw_loss(source: Path, path: Path) -> None:
     if draw_losses(source, path) is None:
         raise RunError(
             f"{source} has no metrics to draw a loss curve from",
-            expected="a run, made by `heedful train`",
+            expected="a training run of `heedful train`",
         )
     click.echo(path)
 
 
 def draw_attention(recording: Recording, folder: Path) -> list[Path]:
-    """Write the heads of a recording, and the scores of its first head, into a folder."""
+    """Write pictures of a recording's heads and of its first head's scores into a folder."""
     from heedful.pictures.saving import save
 
-    figures = _of_text(recording, OF_TEXT, {}, {})
+    figures = _text_figures(recording, OF_TEXT, {}, {})
     return [save(figure, folder / f"{kind}.png") for kind, figure in figures.items()]
 
 
 def positions_figure(positions: Positions, title: str | None = None) -> Any:
-    """The table that tells a model where a token stands; for rotary positions, its cosines."""
+    """Draw the table of position vectors; for rotary positions, its cosines."""
     from heedful.pictures import plots
 
     kind, table = positions
-    words = {}
+    labels = {}
     if kind == "rotary":
-        words = {
+        labels = {
             "columns": "pair of dimensions, the same in each head",
             "meaning": "cosine of the angle by which the pair is turned",
         }
-    return plots.positions(table, title=title or f"{kind} positions", **words)
+    return plots.positions(table, title=title or f"{kind} positions", **labels)
 
 
-def tell_of_fonts(texts: Iterable[str]) -> None:
-    """A line on standard error where no font here draws a text."""
+def warn_of_missing_fonts(texts: Iterable[str]) -> None:
+    """Print a line to standard error if no installed font can draw a text."""
     from heedful.pictures.labels import hint
 
     missing = hint(texts)

@@ -13,7 +13,7 @@ from heedful.cli.input_texts import (
     cut_option,
     file_option,
     image_option,
-    recorded,
+    record_text,
     second_option,
     text_beside,
     verify_option,
@@ -41,7 +41,8 @@ Examples:
   heedful record google/vit-base-patch16-224 --image photo.jpg --out vit.safetensors
   heedful record microsoft/swin-tiny-patch4-window7-224 --image a.jpg --out s.safetensors --verify
 
-Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
+Architectures that heedful does not build need the transformers library:
+pip install 'transformers>=5.0'
 """
 
 
@@ -53,45 +54,32 @@ Architectures that are not ours need the transformers library: pip install 'tran
 @image_option
 @cut_option
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The file to write; a recording that is there is replaced, and nothing else.",
-)
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE",
+    help="File to write, such as first.safetensors; an existing recording is replaced, any other "
+    "file is not.",
+)  # fmt: skip
 @layers_option
 @heads_option
-@click.option("--values", is_flag=True, help="Keep the values too.")
+@click.option("--values", is_flag=True, help="Also record the value vectors.")
 @click.option(
-    "--budget",
-    type=click.FloatRange(min=0, max=1e9),
-    metavar="GB",
-    help="Memory to take; what is past it waits in temporary files.",
-)
+    "--budget", type=click.FloatRange(min=0, max=1e9), metavar="GB",
+    help="Memory for the recording in GB [unlimited]; the rest goes to temporary files.",
+)  # fmt: skip
 @verify_option
 @opening_options()
 @json_option
 def record(
-    model: Path,
-    text: str | None,
-    file: Path | None,
-    second: str | None,
-    image: Path | None,
-    cut: bool,
-    out: Path,
-    layers: list[int] | None,
-    heads: list[int] | None,
-    values: bool,
-    budget: float | None,
-    verify: bool,
-    opening: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Record what MODEL attends to on TEXT: the causes of every map, in one file.
+    model: Path, text: str | None, file: Path | None, second: str | None, image: Path | None,
+    cut: bool, out: Path, layers: list[int] | None, heads: list[int] | None, values: bool,
+    budget: float | None, verify: bool, opening: dict[str, Any], as_json: bool,
+) -> None:  # fmt: skip
+    """Record the attention of MODEL on TEXT into a file, from which every map can be computed.
 
-    MODEL is a run, a directory in Hugging Face format or a hub name, of any architecture. An
-    encoder–decoder translates TEXT first; recorded is one pass over the two. A model that looks at
-    an --image may have a TEXT beside it; one that writes of images writes it. `heedful heads` lists
-    the heads of the file, and `heedful.load` opens it in Python.
+    MODEL is a training run, a directory in Hugging Face format, or a hub name, of any architecture.
+    An encoder–decoder first translates TEXT; one forward pass over source and target is recorded. A
+    model that reads --image may need no TEXT; a model that describes images first writes the
+    description. List the heads of the file with `heedful heads`; load it in Python with
+    `heedful.load`.
     """
     words = text_beside(image, text, file)
     check_folder(out)
@@ -104,28 +92,28 @@ def record(
     opened = open_model(model, **opening)
     options: dict[str, Any] = {"layers": layers, "heads": heads, "values": values}
     options["budget"] = None if budget is None else budget * 1e9
-    recording = recorded(opened, words, second, image, cut=cut, verify=verify, **options)
+    recording = record_text(opened, words, second, image, cut=cut, verify=verify, **options)
     recording.save(out)
     if as_json:
-        about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
-        click.echo(json.dumps({**about, "calls": certainty.as_data(recording)}))
+        summary = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
+        click.echo(json.dumps({**summary, "calls": certainty.as_data(recording)}))
         return
     screen = console()
-    screen.print(facts(_about(recording, out)))
-    certainty.show_reasons(recording, screen)
+    screen.print(facts(_summary(recording, out)))
+    certainty.print_reasons(recording, screen)
     screen.print(f"\nNext: {suggestion('heads', out)}", style="dim", soft_wrap=True)
 
 
-def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
+def _summary(recording: Recording, out: Path) -> list[tuple[str, str]]:
     from heedful.cli import certainty
     from heedful.recording.proof import counted
 
-    known = certainty.calls_of(recording)
+    certificates = certainty.certificates(recording)
     return [
         ("recorded", heads_in_words(recording)),
         ("tokens", _tokens(recording)),
-        ("proof", counted(call.proof for call in known)),
-        ("layout", counted(call.layout for call in known)),
+        ("proof", counted(call.proof for call in certificates)),
+        ("layout", counted(call.layout for call in certificates)),
         ("checked", certified(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
@@ -135,37 +123,36 @@ def _tokens(recording: Recording) -> str:
     crossing = next((call for call in recording if call.kind == "cross"), None)
     if crossing is None:
         return f"{max(call.shape[2] for call in recording):,}"
-    _, written, read = crossing.shape
-    return f"{read:,} read, {written:,} written"
+    _, target, source = crossing.shape
+    return f"{source:,} read, {target:,} written"
 
 
 def heads_in_words(recording: Recording) -> str:
-    """How many calls there are, of which kinds and layers, and their heads."""
+    """Return the number and kinds of the calls, with their layers and heads, in words."""
     from heedful.recording.proof import counted
-    from heedful.views.terminal import many
+    from heedful.views.terminal import plural
 
     layers = {call.name if call.layer is None else call.layer for call in recording}
     kinds = counted(call.kind for call in recording)
     heads = sorted({len(call.heads) for call in recording})
-    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
-    chosen = recording[0].chosen
-    which = "" if chosen is None else f" ({', '.join(map(str, chosen))})"
+    count = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+    numbers = recording[0].chosen
+    selection = "" if numbers is None else f" ({', '.join(map(str, numbers))})"
     return (
-        f"{many(len(recording), 'call')} ({kinds}) of {many(len(layers), 'layer')}, "
-        f"{each} {'head' if heads == [1] else 'heads'} each{which}"
+        f"{plural(len(recording), 'call')} ({kinds}) of {plural(len(layers), 'layer')}, "
+        f"{count} {'head' if heads == [1] else 'heads'} each{selection}"
     )
 
 
 def certified(recording: Recording) -> str:
-    """The worst of what could be compared, and of how many calls nothing could."""
+    """Return the largest error of weights × values, and the number of unchecked calls."""
     checks = [check for _, check in recording.certificate()]
-    known = [check.worst for check in checks if not math.isnan(check.worst)]
-    if not known:
+    errors = [check.worst for check in checks if not math.isnan(check.worst)]
+    if not errors:
         return f"nothing: {checks[0].why}"
-    besides = (
-        f"; {len(checks) - len(known)} of {len(checks)} not" if len(known) < len(checks) else ""
-    )
-    return f"weights × values within {max(known):.0e} of the model's own output{besides}"
+    unchecked = len(checks) - len(errors)
+    ending = f"; {unchecked} of {len(checks)} not" if unchecked else ""
+    return f"weights × values within {max(errors):.0e} of the model's own output{ending}"
 
 
 def _size(size: int) -> str:

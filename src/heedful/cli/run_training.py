@@ -1,4 +1,4 @@
-"""Preparing and training a run in the terminal; what `train` and `demo` share."""
+"""Preparing and training a run in the terminal, for the commands `train` and `demo`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from heedful.train import Ended, Plan, Prepared, Training
     from heedful.views.training_curve import Losses
 
-HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
-LOOKED_AT = 4096  # tokens in which a text to try is looked for
+HANGUP = getattr(signal, "SIGHUP", None)  # None on Windows
+SEARCHED = 4096  # tokens that are searched for a text to try
 
 
 def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
-    """Tokenize the plan's text by `begin`, `replace` or `prepare_run`, with a bar in a terminal."""
+    """Call `begin`, `replace` or `prepare_run` on the plan, with a progress bar of tokenizing."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     bar = Progress(
@@ -39,21 +39,22 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar, notices():  # files that are left out were named when the run was planned
+    with bar, notices():  # files that are left out were reported when the run was planned
         task = bar.add_task("", total=None)
-        return make(plan, lambda done, total: bar.update(task, completed=done, total=total))
+        return make(plan, lambda size, total: bar.update(task, completed=size, total=total))
 
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
-    """The text, the tokens and the model of a run, before it is trained."""
+    """Return the text, the tokens, the model and the device of a run as names and values."""
     from heedful.text import LICENCE, TITLE
-    from heedful.train.memory_estimate import in_words, memory
+    from heedful.train.memory_estimate import memory, readable_size
     from heedful.train.metrics import MOST_AVERAGED
-    from heedful.views.terminal import count, many
+    from heedful.views.terminal import count, plural
 
     tokens, config = prepared.tokens, prepared.config
     number = sum(parameter.numel() for parameter in training.parameters)
-    needed = memory(config, plan.recipe.train, training.here.size)
+    needed = memory(config, plan.recipe.train, training.processes.size)
+    each = "" if training.processes.is_single else " in each process"
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -66,20 +67,18 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "model",
-            f"{count(number)} parameters: {_blocks(config)} of {many(config.heads, 'head')}, width "
+            f"{count(number)} parameters: "
+            f"{_blocks(config)} of {plural(config.heads, 'head')}, width "
             f"{config.width}, context {config.context_length:,} tokens",
         ),
-        (
-            "memory",
-            f"about {in_words(needed)}{'' if training.here.is_alone else ' in each process'}",
-        ),
+        ("memory", f"about {readable_size(needed)}{each}"),
         ("device", f"{training.device}, products in {_name(training.products)}"),
         *_processes(training),
         *_watched(plan, training),
         (
             "loss",
-            "mean, in nats per token: of training over the latest tenth of the steps, at most "
-            f"{MOST_AVERAGED}{_smoothed(plan)}; of validation over its whole split",
+            "mean in nats per token: training over the latest tenth of the steps, at most "
+            f"{MOST_AVERAGED}{_smoothed(plan)}; validation over its whole split",
         ),
     ]
 
@@ -89,54 +88,55 @@ def _name(kind: torch.dtype) -> str:
 
 
 def _processes(training: Training) -> list[tuple[str, str]]:
-    """What each of several processes holds of the model, and what they share."""
-    here, batch = training.here, training.settings.batch
-    if here.is_alone:
+    """Return how several processes divide the model and the batch."""
+    processes, batch = training.processes, training.settings.batch
+    if processes.is_single:
         return []
-    cut, copied = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
-    holds = cut if training.passes.is_cut else copied
-    return [("processes", f"{here.size:,}, each with {holds} and its share of {batch:,} sequences")]
+    part, copy = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
+    model = part if training.runner.is_sharded else copy
+    share = f"each with {model} and its share of {batch:,} sequences"
+    return [("processes", f"{processes.size:,}, {share}")]
 
 
 def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
-    """How often a text is watched, and where its recordings go."""
+    """Return how often the text of --watch is recorded, and the recordings' directory."""
     from heedful.train.run_files import WATCHED
 
     watch = training.watch
     if watch is None:
         return []
-    cut = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
+    rest = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
     return [
         (
             "watched",
-            f"{watch.tokens:,} tokens{cut} at {len(watch.moments):,} steps; recordings in "
+            f"{watch.tokens:,} tokens{rest} at {len(watch.steps):,} steps; recordings in "
             f"{plan.directory / WATCHED}",
         )
     ]
 
 
 def _smoothed(plan: Plan) -> str:
-    """What makes the training loss higher than the other, which is taken without it."""
+    """Return the label smoothing in words; it raises only the training loss."""
     share = plan.recipe.train.label_smoothing
-    return f", against labels smoothed by {share:g}" if share else ""
+    return f", with labels smoothed by {share:g}" if share else ""
 
 
 def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
     from heedful.models import Seq2SeqConfig
-    from heedful.views.terminal import many
+    from heedful.views.terminal import plural
 
     if isinstance(config, Seq2SeqConfig):
         return f"{config.layers} + {config.decoder_layers or config.layers} blocks"
-    return many(config.layers, "block")
+    return plural(config.layers, "block")
 
 
 def train(plan: Plan, training: Training, console: Console) -> Ended:
-    """Train to the end, or until Ctrl-C, drawing what happens; the directory must be owned.
+    """Train to the end or until Ctrl-C, and draw the progress; the directory must be owned.
 
-    Where nothing can be printed any more, training is stopped and saved.
+    If the output can no longer be written, training is stopped and saved.
 
     Raises:
-        OSError: what could not be printed, once the run is saved.
+        OSError: the output could not be written; raised after the run is saved.
     """
     from heedful.train import Ended
     from heedful.train.events import Noticed
@@ -144,7 +144,7 @@ def train(plan: Plan, training: Training, console: Console) -> Ended:
     from heedful.views.progress import training_view
 
     steps, start = training.settings.steps, training.progress.step
-    ended, lost = Ended(start, "finished"), None
+    ended, output_error = Ended(start, "finished"), None
     with _stopping(training), training_view(console, steps, start) as view:
         for event in events(plan, training):
             if isinstance(event, Ended):
@@ -154,27 +154,27 @@ def train(plan: Plan, training: Training, console: Console) -> Ended:
                 if isinstance(event, Noticed):
                     console.print(event.words, soft_wrap=True, markup=False)
             except OSError as error:
-                lost = error
+                output_error = error
                 training.stop()
-    if lost:
-        raise lost
+    if output_error:
+        raise output_error
     return ended
 
 
-UNHEARD = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)  # of an output that has ended
+LOST_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
 
 
 @contextmanager
-def saved_if_unheard(directory: Path) -> Iterator[None]:
-    """Where nothing can be printed any more, an error that says what of a run is saved.
+def report_lost_output(directory: Path) -> Iterator[None]:
+    """If the output can no longer be written, raise an error that names the run's saved step.
 
     Raises:
-        HeedfulError: standard output is closed, its disk is full, or its terminal is gone.
+        HeedfulError: standard output is closed, its disk is full, or its terminal has ended.
     """
     try:
         yield
     except OSError as error:
-        if isinstance(error, HeedfulError) or error.filename or error.errno not in UNHEARD:
+        if isinstance(error, HeedfulError) or error.filename or error.errno not in LOST_OUTPUT:
             raise
         from heedful.train.checkpoint import saved_step
 
@@ -182,47 +182,46 @@ def saved_if_unheard(directory: Path) -> Iterator[None]:
         saved = "nothing was trained yet" if step is None else f"saved at step {step:,}"
         raise HeedfulError(
             f"standard output cannot be written ({error.strerror})",
-            cause="a reader, such as `head`, that has ended; a full disk, or a closed terminal",
-            remedy=f"{saved}: go on with {suggestion('train', '--out', directory, '--resume')}",
+            cause="the reader of a pipe has ended, the disk is full, or the terminal is closed",
+            remedy=f"{saved}: continue with {suggestion('train', '--out', directory, '--resume')}",
         ) from error
 
 
-def to_try(prepared: Prepared) -> tuple[str, str]:
-    """The command that shows what a model has learned, and a text for it that it has not seen.
+def suggested_trial(prepared: Prepared) -> tuple[str, str]:
+    """Return a command to try the model with, and a text from the validation split.
 
-    The text is from the part kept for validation, empty where that has no word; for a BERT a word
-    of it is hidden.
+    The text is empty if the split has no words; for a BERT, one of its words is masked.
     """
     from heedful.models import BertConfig
     from heedful.text import PairFile
-    from heedful.train.tasks import FRAME
+    from heedful.train.tasks import SPECIAL_TOKENS
 
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
         text = tokenizer.decode(source[:-1])
         return "translate", beginning(text) if text.isprintable() else ""
-    kept = tokens.validation if len(tokens.validation) else tokens.train
-    text = tokenizer.decode(kept[:LOOKED_AT])
+    split = tokens.validation if len(tokens.validation) else tokens.train
+    text = tokenizer.decode(split[:SEARCHED])
     if not isinstance(config, BertConfig):
         return "generate", _phrase(text, 4, config.context_length)
-    words = _phrase(text, 9, config.context_length - FRAME).split()
-    whole = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
-    hidden = whole[len(whole) // 2] if whole else len(words) // 2
-    gap = tokenizer.decode([tokenizer.special["mask"]])
-    return "fill", " ".join([*words[:hidden], gap, *words[hidden + 1 :]]) if words else ""
+    words = _phrase(text, 9, config.context_length - SPECIAL_TOKENS).split()
+    single = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
+    masked = single[len(single) // 2] if single else len(words) // 2
+    mask = tokenizer.decode([tokenizer.special["mask"]])
+    return "fill", " ".join([*words[:masked], mask, *words[masked + 1 :]]) if words else ""
 
 
 def _phrase(text: str, words: int, longest: int) -> str:
-    """Up to so many plain words that follow one another, of a sentence's beginning where one is."""
+    """Return at most `words` consecutive words, preferably from the beginning of a sentence."""
     run = rf"[^\W\d_]+(?: [^\W\d_]+){{0,{words - 1}}}"
-    places = (rf"(?:(?<=[.!?] )|(?<=\n)){run}", rf"(?<=\s){run}", run)
-    phrases = next(filter(None, (re.findall(place, text) for place in places)), [])
+    patterns = (rf"(?:(?<=[.!?] )|(?<=\n)){run}", rf"(?<=\s){run}", run)
+    phrases = next(filter(None, (re.findall(pattern, text) for pattern in patterns)), [])
     return beginning(max(phrases, key=lambda phrase: phrase.count(" "), default=""), longest)
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:
-    """Print facts, with an empty line after them."""
+    """Print names and values, with an empty line after them."""
     from heedful.views.terminal import facts
 
     console.print(facts(pairs))
@@ -230,29 +229,29 @@ def show(console: Console, pairs: list[tuple[str, str]]) -> None:
 
 
 def show_stopped(step: int, out: Path, console: Console) -> None:
-    """Print how a run that was stopped goes on."""
-    console.print(f"Stopped and saved at step {step:,}. Go on with:")
+    """Print the command that continues a stopped run."""
+    console.print(f"Stopped and saved at step {step:,}. Continue with:")
     line = f"  {suggestion('train', '--out', out, '--resume')}"
     console.print(line, style="bold", soft_wrap=True, markup=False)
 
 
 def draw_losses(directory: Path, path: Path) -> Path | None:
-    """Write the loss curve of a run; None where it has no metrics to draw."""
+    """Write the loss curve of a run; return None if the run has no metrics."""
     from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
     from heedful.views.training_curve import loss_curve
 
-    losses = losses_of(read_metrics(directory / METRICS))
+    losses = losses_from(read_metrics(directory / METRICS))
     if not losses.steps:
         return None
     make_directory(path.parent)
     return save(loss_curve(*losses), path)
 
 
-def losses_of(metrics: list[dict[str, Any]]) -> Losses:
-    """The losses among the lines of a run's metrics."""
+def losses_from(metrics: list[dict[str, Any]]) -> Losses:
+    """Return the losses of a run's metrics."""
     from heedful.views.training_curve import Losses
 
     train = [line for line in metrics if "loss" in line]
@@ -267,10 +266,10 @@ def losses_of(metrics: list[dict[str, Any]]) -> Losses:
 
 @contextmanager
 def _stopping(training: Training) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once.
+    """End training after its step at the first Ctrl-C or SIGTERM; at once at the second.
 
-    A terminal that is closed does the same, often twice, unless the program was told to outlive it
-    (`nohup`).
+    A closed terminal ends it too, unless `nohup` set the signal to be ignored; as it often sends
+    the signal twice, a second one changes nothing.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -279,11 +278,11 @@ def _stopping(training: Training) -> Iterator[None]:
             signal.signal(number, before[number])
 
     before: dict[int, Any] = {}
-    for asked in (signal.SIGINT, signal.SIGTERM, HANGUP):
-        if asked is None or (asked == HANGUP and signal.getsignal(asked) == signal.SIG_IGN):
+    for number in (signal.SIGINT, signal.SIGTERM, HANGUP):
+        if number is None or (number == HANGUP and signal.getsignal(number) == signal.SIG_IGN):
             continue
         with suppress(ValueError):  # not the main thread, as in tests and notebooks
-            before[asked] = signal.signal(asked, stop)
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""`--segments`: what it tells, and how the shares are shown."""
+"""`--segments`: parsing the option, and printing the shares of attention between segments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.input_texts import recorded
+from heedful.cli.input_texts import record_text
 from heedful.cli.options import refuse
-from heedful.cli.sequence_choice import of_each
+from heedful.cli.sequence_choice import map_sequences
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -20,50 +20,52 @@ if TYPE_CHECKING:
 
 Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")
-HELP = """Show how much each head reads of each segment, from each. --segments @@ cuts the text at
-lines such as @@question; --segments question=40:60,… tells tokens by their numbers, the end not
-included."""
+HELP = """Show the share of attention between segments of the text. --segments @@ starts a segment
+at each line such as @@question; --segments question=40:60,… names token ranges, the end
+excluded."""
 
 
-class Given(NamedTuple):
-    """What --segments tells: a mark of lines in the text, or the tokens of each segment."""
+class SegmentsOption(NamedTuple):
+    """The value of --segments: the mark of lines in the text, or the tokens of each segment."""
 
     mark: str | None
     ranges: Ranges
 
 
-def segments_of(ctx: click.Context, option: click.Parameter, value: str | None) -> Given | None:
-    """A mark, or ranges of tokens; `BadParameter` for what looks like ranges and is none."""
+def parse_segments(
+    ctx: click.Context, option: click.Parameter, value: str | None
+) -> SegmentsOption | None:
+    """Return a mark or token ranges; raise `BadParameter` for malformed ranges."""
     if value is None:
         return None
     parts = [RANGE.fullmatch(part.strip()) for part in value.split(",")]
     if not all(parts) and not re.search(r"\w=\d", value):
-        return Given(value, {})
+        return SegmentsOption(value, {})
     ranges: dict[str, Any] = {}
     for part in parts:
         name, first, colon, last = part.groups() if part else ("", "", "", "")
         start = int(first or 0)
         run = [*range(start, int(last) if last else start + 1)]
         tokens = slice(start, None) if colon and not last else run
-        joins = isinstance(tokens, list) and isinstance(ranges.get(name, []), list)
-        if not (first or colon) or (name in ranges and not joins):
+        can_join = isinstance(tokens, list) and isinstance(ranges.get(name, []), list)
+        if not (first or colon) or (name in ranges and not can_join):
             example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
-            raise click.BadParameter(f"{value!r} is no list such as {example}.", ctx, option)
+            raise click.BadParameter(f"{value!r} is not a list such as {example}.", ctx, option)
         ranges[name] = ranges[name] + tokens if name in ranges else tokens
-    return Given(None, ranges)
+    return SegmentsOption(None, ranges)
 
 
 segments_option = click.option(
-    "--segments", callback=segments_of, metavar="MARK|NAME=A:B,…", help=" ".join(HELP.split())
+    "--segments", callback=parse_segments, metavar="MARK|NAME=A:B,…", help=" ".join(HELP.split())
 )
 over_heads_option = click.option(
-    "--over-heads", is_flag=True, help="With --segments: the mean over the heads of each layer."
+    "--over-heads", is_flag=True, help="With --segments: show the mean over each layer's heads."
 )
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which rows are shown, and how."""
+class TableOptions:
+    """Which rows of the table are printed, and in which form."""
 
     sort: str | None
     count: int | None
@@ -73,69 +75,75 @@ class Asked:
 
 
 def check_usage(
-    given: Given | None, is_recording: bool, sort: str | None, over_heads: bool
+    segments: SegmentsOption | None, is_recording: bool, sort: str | None, over_heads: bool
 ) -> None:
-    """Refuse options that do not go together, before anything is opened.
+    """Check that the options can be combined, before anything is opened.
 
     Raises:
-        ArgumentError: a mark for a recording, whose text is read already.
+        UsageError: the options exclude each other.
+        ArgumentError: a mark for a recording, which stores no text.
     """
-    if given is None:
-        refuse("is for --segments.", over_heads=over_heads)
+    if segments is None:
+        refuse("needs --segments.", over_heads=over_heads)
         if sort is not None and ":" in sort:
-            raise click.UsageError(f"--sort {sort} is for --segments.")
+            raise click.UsageError(f"--sort {sort} needs --segments.")
     elif sort is not None and ":" not in sort:
-        raise click.UsageError("With --segments, --sort takes a pair, such as question:document.")
-    elif is_recording and given.mark is not None:
+        raise click.UsageError("with --segments, --sort takes a pair, such as question:document.")
+    elif is_recording and segments.mark is not None:
         raise ArgumentError(
-            f"the mark {given.mark!r} for a recording, which does not have its text",
+            f"the mark {segments.mark!r} for a recording, which does not store its text",
             expected="the tokens of each segment",
             remedy="--segments system=0:40,question=40:60",
         )
 
 
-def recorded_with_segments(
+def record_with_segments(
     opened: LoadedModel,
     text: str,
     second: str | None,
-    segments: Given | None,
+    segments: SegmentsOption | None,
     *,
     cut: bool,
     **options: Any,
 ) -> tuple[Recording, Any]:
-    """The recording of a text without the lines that mark it, and the tokens of its segments."""
+    """Record a text without its marking lines; return the recording and each segment's tokens."""
     from heedful.loaded import Marked
 
     if segments is None or segments.mark is None:
-        recording = recorded(opened, text, second, cut=cut, **options)
+        recording = record_text(opened, text, second, cut=cut, **options)
         return recording, segments and segments.ranges
     marked = Marked.of(text, segments.mark, second)
-    recording = recorded(opened, marked.text, marked.second, cut=cut, **options)
+    recording = record_text(opened, marked.text, marked.second, cut=cut, **options)
     return recording, marked.tokens(opened, cut=cut)
 
 
-def show_shares(recording: Recording, segments: Any, sequence: int | None, asked: Asked) -> None:
-    """Print the shares as a table or as JSON."""
+def print_shares(
+    recording: Recording, segments: Any, sequence: int | None, options: TableOptions
+) -> None:
+    """Print the shares of attention between segments as a table or as JSON."""
     from heedful.cli import certainty
     from heedful.views.head_tables import shares_table
-    from heedful.views.progress import share_done
+    from heedful.views.progress import progress_bar
     from heedful.views.terminal import console
 
-    with share_done("reading the maps") as tell:
-        found = of_each(
-            recording, sequence, lambda text, tell: text.segments(segments, progress=tell), tell
+    with progress_bar("reading the maps") as report:
+        results = map_sequences(
+            recording,
+            sequence,
+            lambda text, progress: text.segments(segments, progress=progress),
+            report,
         )
-    if asked.over_heads:
-        found = {at: one.over_heads() for at, one in found.items()}
-    rows = sorted_rows(found, asked.sort, asked.count)
-    if asked.as_json:
+    if options.over_heads:
+        results = {number: shares.over_heads() for number, shares in results.items()}
+    rows = sorted_rows(results, options.sort, options.count)
+    if options.as_json:
         click.echo(json.dumps([{"sequence": row.sequence, **row.share.as_data()} for row in rows]))
         return
     screen = console()
-    screen.print(shares_table(rows, asked.evidence, screen.width))
-    for line in dict.fromkeys(line for one in found.values() for line in one.notes):
+    screen.print(shares_table(rows, options.evidence, screen.width))
+    for line in dict.fromkeys(line for shares in results.values() for line in shares.notes):
         screen.print(line, style="dim", highlight=False)
-    certainty.show(recording, screen)
+    certainty.print_proof(recording, screen)
 
 
 class Row(NamedTuple):
@@ -145,23 +153,26 @@ class Row(NamedTuple):
     share: SegmentShare
 
 
-def sorted_rows(found: dict[int, Segments], sort: str | None, count: int | None) -> list[Row]:
-    """The rows of so many heads; sorted by a pair, such as "question:document", those that it asks.
+def sorted_rows(results: dict[int, Segments], sort: str | None, count: int | None) -> list[Row]:
+    """Return the rows of the first `count` heads.
+
+    With a pair such as "question:document", heads are sorted by its share, and only the rows
+    whose queries are of its first segment are returned.
 
     Raises:
-        ArgumentError: no such pair.
+        ArgumentError: there is no such pair.
     """
     heads: dict[tuple, list[Row]] = {}
-    for at, shares in found.items():
+    for number, shares in results.items():
         for share in shares:
-            key = (at, share.call, share.name, share.pass_index, share.head)
-            heads.setdefault(key, []).append(Row(at, share))
+            key = (number, share.call, share.name, share.pass_index, share.head)
+            heads.setdefault(key, []).append(Row(number, share))
     groups = list(heads.values())
     if sort is not None:
         readers = {_pair(row): row.share.from_ for group in groups for row in group}
         if sort not in readers:
             raise ArgumentError(f"--sort {sort}", expected=f"one of {', '.join(readers)}")
-        groups.sort(key=lambda group: _height(group, sort), reverse=True)
+        groups.sort(key=lambda group: _share_of_pair(group, sort), reverse=True)
         groups = [[row for row in group if row.share.from_ == readers[sort]] for group in groups]
     return [row for group in [group for group in groups if group][:count] for row in group]
 
@@ -170,6 +181,6 @@ def _pair(row: Row) -> str:
     return f"{row.share.from_}:{row.share.to}"
 
 
-def _height(group: list[Row], sort: str) -> float:
-    known = [row.share.share for row in group if _pair(row) == sort]
-    return -1.0 if not known or known[0] is None else known[0]
+def _share_of_pair(group: list[Row], pair: str) -> float:
+    shares = [row.share.share for row in group if _pair(row) == pair]
+    return -1.0 if not shares or shares[0] is None else shares[0]

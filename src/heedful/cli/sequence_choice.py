@@ -1,4 +1,4 @@
-"""`--sequence` and `--part`: all sequences of a batch, or one, or a part of one."""
+"""`--sequence` and `--part`: all sequences of a batch, one of them, or a part of a sequence."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
-    """The sequences that are asked for, each with its number; without a number all that have calls.
+def numbered_sequences(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
+    """Return the sequence with its number; for None all sequences that have calls.
 
     Raises:
-        ArgumentError: no such sequence.
+        ArgumentError: there is no such sequence.
     """
     sequences = recording.sequences or [recording]
     if sequence is not None:
         _check("sequence", sequence, len(sequences))
         return [(sequence, sequences[sequence])]
-    return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]
+    return [(number, text) for number, text in enumerate(sequences) if len(text) or number == 0]
 
 
-def of_each(
+def map_sequences(
     recording: Recording,
     sequence: int | None,
     compute: Callable[[Sequence, Callable[[float], None]], Result],
     progress: Callable[[float], None],
 ) -> dict[int, Result]:
-    """What is computed of each sequence, by its number; `compute` gets it and its own progress."""
-    wanted = chosen(recording, sequence)
+    """Compute a result for each sequence, by number; `compute(sequence, report_progress)`."""
+    texts = numbered_sequences(recording, sequence)
     return {
-        at: compute(text, lambda share, done=done: progress((done + share) / len(wanted)))  # type: ignore[misc]
-        for done, (at, text) in enumerate(wanted)
+        number: compute(text, lambda share, i=i: progress((i + share) / len(texts)))  # type: ignore[misc]
+        for i, (number, text) in enumerate(texts)
     }
 
 
-def part_of(recording: Recording, sequence: int, part: int) -> Sequence:
-    """A part of a sequence, such as a window.
+def sequence_part(recording: Recording, sequence: int, part: int) -> Sequence:
+    """Return a part of a sequence, such as a window.
 
     Raises:
-        ArgumentError: no such sequence or part.
+        ArgumentError: there is no such sequence or part.
     """
-    [(_, text)] = chosen(recording, sequence)
+    [(_, text)] = numbered_sequences(recording, sequence)
     _check("part", part, len(text.parts))
     return text.parts[part]
 
 
-def _check(what: str, number: int, count: int) -> None:
+def _check(name: str, number: int, count: int) -> None:
     if number >= count:
-        raise ArgumentError(f"{what} {number}", expected=f"0 to {count - 1}, as there are {count}")
+        raise ArgumentError(f"{name} {number}", expected=f"0 to {count - 1}, as there are {count}")

@@ -1,4 +1,4 @@
-"""Commands that are suggested: a line each, whatever the text, that can be typed as it stands."""
+"""Commands suggested to the user: single lines that a shell accepts unchanged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import shutil
 import sys
 from pathlib import Path
 
-LONGEST = 60  # characters of a text that is suggested
+LONGEST = 60  # characters of a suggested text
 
 
 def program() -> str:
-    """How the user can call the command again: by name, path, or the Python that runs it."""
+    """Return how to call the command: by its name, its path, or `python -m heedful`."""
     if shutil.which("heedful"):
         return "heedful"
     if os.path.basename(sys.argv[0]) == "heedful":
@@ -22,7 +22,7 @@ def program() -> str:
 
 
 def suggestion(command: str, *arguments: str | Path, text: str | None = None) -> str:
-    """A command in a line; paths as a shell reads them, a text in quotes.
+    """Return a command as one line: arguments quoted for a shell, a text always in quotes.
 
     >>> suggestion("plot", Path("my run"), text="It was a").partition("heedful ")[2]
     'plot \\'my run\\' "It was a"'
@@ -36,7 +36,7 @@ def suggestion(command: str, *arguments: str | Path, text: str | None = None) ->
 
 
 def quoted(text: str) -> str:
-    """A text as one argument of a command: in double quotes where a shell reads these alike.
+    """Return a text as one argument of a shell, in double quotes unless it has special characters.
 
     >>> print(quoted("It was a"), quoted('at $5 "each"'))
     "It was a" 'at $5 "each"'
@@ -45,7 +45,7 @@ def quoted(text: str) -> str:
 
 
 def beginning(text: str, most: int = LONGEST) -> str:
-    """The beginning of a text: whole words where they fit.
+    """Return the beginning of a text, cut between words if possible.
 
     >>> beginning("to be, or not to be", most=12), beginning("Donaudampfschiff", most=5)
     ('to be, or', 'Donau')

@@ -1,4 +1,4 @@
-"""`--texts`: the heads of a model over many texts, by one process or by those of torchrun."""
+"""`--texts`: head scores over many texts, computed by one process or several of torchrun."""
 
 from __future__ import annotations
 
@@ -15,96 +15,96 @@ if TYPE_CHECKING:
     from heedful.loaded import LoadedModel, Survey
     from heedful.processes import Processes
 
-TOLD = 10  # texts that are left out are named one by one up to so many; --json names all
+MOST_LISTED = 10  # left-out texts in the terminal; --json lists all
 
 texts_option = click.option(
-    "--texts",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Over all texts of a folder, or of a file; may be given several times.",
-)
-include_option = click.option("--include", help="With --texts, which files of a folder. [*]")
+    "--texts", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Average the scores over a text file or all texts of a folder; repeatable.",
+)  # fmt: skip
+include_option = click.option(
+    "--include", metavar="PATTERN",
+    help="With --texts: read only the files of a folder that match [*].",
+)  # fmt: skip
 context_option = click.option(
-    "--context-length",
-    type=click.IntRange(1),
-    metavar="N",
-    help="With --texts, cut them into contexts of so many tokens. [the model's]",
-)
+    "--context-length", type=click.IntRange(1), metavar="N",
+    help="With --texts: split texts into contexts of N tokens [the model's context].",
+)  # fmt: skip
 
 
-class Chosen(NamedTuple):
-    """Which texts, and in contexts of how many tokens."""
+class TextSelection(NamedTuple):
+    """Paths of texts, a pattern for file names, and the tokens of a context."""
 
     texts: tuple[Path, ...]
     include: str | None
     context_length: int | None
 
     def check(self) -> None:
-        """Refuse what is not there before torch is imported, and tell what is no text.
+        """Check the paths before torch is imported, and print which files are not text.
 
         Raises:
-            TextError: a name is missing, or a folder has no such file.
+            TextError: a path does not exist, or a folder has no matching file.
         """
         from heedful.text import text_files
-        from heedful.text.sources import LeftOutWarning
+        from heedful.text.sources import SkippedFilesWarning
 
-        with notices(LeftOutWarning):
+        with notices(SkippedFilesWarning):
             text_files(self.texts, self.include or "*")
 
-    def over(self, opened: LoadedModel, here: Processes) -> Survey:
-        """The heads over all texts, of which each process reads its share; losses are told."""
+    def survey(self, opened: LoadedModel, processes: Processes) -> Survey:
+        """Compute head scores over the texts, divided among processes; print what is left out."""
         from heedful.loaded import survey
         from heedful.recording import HeadTotals
-        from heedful.views.progress import share_done
+        from heedful.views.progress import progress_bar
 
-        with share_done("recording", here.is_first) as tell, notices():  # losses are told below
-            together = survey(
+        # warnings are hidden, as `_print_left_out` prints the same losses
+        with progress_bar("recording", processes.is_first) as report, notices():
+            result = survey(
                 opened, self.texts, HeadTotals, include=self.include or "*",
-                context_length=self.context_length, processes=here, progress=tell,
+                context_length=self.context_length, processes=processes, progress=report,
             )  # fmt: skip
-        if here.is_first:
-            _tell_of_losses(together)
-        return together
+        if processes.is_first:
+            _print_left_out(result)
+        return result
 
 
-def _tell_of_losses(together: Survey) -> None:
-    for name, reason in sorted(together.found.missed.items()):
+def _print_left_out(result: Survey) -> None:
+    for name, reason in sorted(result.found.missed.items()):
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)
-    for one in together.left_out[:TOLD]:
-        click.echo(f"left out: {one}", err=True)
-    if len(together.left_out) > TOLD:
-        click.echo(f"left out: {len(together.left_out) - TOLD:,} more; --json has all", err=True)
+    for text in result.left_out[:MOST_LISTED]:
+        click.echo(f"left out: {text}", err=True)
+    if len(result.left_out) > MOST_LISTED:
+        more = len(result.left_out) - MOST_LISTED
+        click.echo(f"left out: {more:,} more; --json has all", err=True)
 
 
-def about(together: Survey) -> str:
-    """What the numbers rest on, in a line beneath the table.
+def in_words(result: Survey) -> str:
+    """Return the numbers of texts, tokens and contexts as a line beneath the table.
 
     Raises:
-        RunError: on nothing, as no text could be read.
+        RunError: no text could be read.
     """
-    from heedful.views.terminal import many
+    from heedful.views.terminal import plural
 
-    if not together.contexts:
+    if not result.contexts:
         raise RunError(
             "no text could be read",
-            expected="one at least",
-            remedy="the lines above say of each what is wrong",
+            expected="at least one text",
+            remedy="the lines above name the problem of each",
         )
     return (
-        f"over {many(together.texts, 'text')}, {many(together.tokens, 'token')} in "
-        f"{many(together.contexts, 'context')}: each score is the mean over all their queries"
+        f"over {plural(result.texts, 'text')}, {plural(result.tokens, 'token')} in "
+        f"{plural(result.contexts, 'context')}: each score is the mean over all their queries"
     )
 
 
-def as_json(together: Survey, heads: list[dict[str, Any]]) -> str:
-    """All that is known, for programs."""
+def as_json(result: Survey, heads: list[dict[str, Any]]) -> str:
+    """Return the survey as JSON."""
     return json.dumps(
         {
-            "texts": together.texts,
-            "contexts": together.contexts,
-            "tokens": together.tokens,
-            "left_out": [one._asdict() for one in together.left_out],
+            "texts": result.texts,
+            "contexts": result.contexts,
+            "tokens": result.tokens,
+            "left_out": [text._asdict() for text in result.left_out],
             "heads": heads,
         }
     )

@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError
 if TYPE_CHECKING:
     from heedful.text import Tokenizer
 
-SHOWN = 60  # rows of the table
+ROWS = 60  # largest number of rows in the table
 EXAMPLE = """\b
 Examples:
   heedful tokenize "Chapter 1: Building Rapport and Capturing" --tokenizer cl100k_base
@@ -28,31 +28,26 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @click.option(
-    "--tokenizer",
-    "name",
-    default="bpe",
-    show_default=True,
-    help="A tiktoken encoding by name, characters, bpe or wordpiece (trained on the Python "
-    "reference), or a model's directory.",
-)
+    "--tokenizer", "name", default="bpe", show_default=True,
+    metavar="NAME",
+    help="characters; bpe or wordpiece, trained on the Python reference; the name of a tiktoken "
+    "encoding; or a model's directory.",
+)  # fmt: skip
 @click.option(
-    "--vocabulary",
-    type=click.IntRange(256),
-    default=1024,
-    show_default=True,
-    help="Of bpe and wordpiece.",
-)
+    "--vocabulary", type=click.IntRange(256), metavar="N", default=1024, show_default=True,
+    help="Number of tokens that bpe or wordpiece learns.",
+)  # fmt: skip
 @json_option
 def tokenize(
     text: str | None, file: Path | None, name: str, vocabulary: int, as_json: bool
 ) -> None:
-    """Show the pieces and ids of TEXT, the vocabulary that it uses and its largest id."""
+    """Show the tokens of TEXT with their ids, how many different ones occur, and the largest id."""
     text = read_text(text, file)
     tokenizer = _tokenizer(name, vocabulary, text)
     rows = tokenizer.encode(text)
     pieces = tokenizer.pieces(rows)
     ids = [_original(tokenizer, row) for row in rows]
-    about: dict[str, int | str] = {
+    summary: dict[str, int | str] = {
         "tokenizer": name,
         "characters": len(text),
         "tokens": len(ids),
@@ -61,9 +56,9 @@ def tokenize(
         "vocabulary": tokenizer.size,
     }
     if as_json:
-        click.echo(json.dumps({**about, "pieces": pieces, "ids": ids}, ensure_ascii=False))
+        click.echo(json.dumps({**summary, "pieces": pieces, "ids": ids}, ensure_ascii=False))
         return
-    _show(about, pieces, ids)
+    _show(summary, pieces, ids)
 
 
 def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
@@ -88,37 +83,37 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
     if Path(name).exists():
         return load_tokenizer(name)
     try:
-        return TiktokenTokenizer.whole(open_encoding(TokenizerChoice(name).name))
+        return TiktokenTokenizer.full(open_encoding(TokenizerChoice(name).name))
     except ArgumentError as error:
-        raise ArgumentError(str(error), remedy="or name a run directory that exists") from error
+        raise ArgumentError(str(error), remedy="or name an existing run directory") from error
 
 
 def _original(tokenizer: Tokenizer, row: int) -> int:
-    """The encoding's own id, where the tokenizer is a compact one."""
+    """Return the tiktoken id of a compact tokenizer's row; other tokenizers' ids unchanged."""
     from heedful.text import TiktokenTokenizer
 
     return tokenizer.original_id(row) if isinstance(tokenizer, TiktokenTokenizer) else row
 
 
-def _show(about: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
-    from heedful.views.terminal import console, facts, many, table
+def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
+    from heedful.views.terminal import console, facts, plural, table
 
     screen = console()
-    shown = list(zip(range(len(ids)), pieces, ids, strict=True))[:SHOWN]
-    rows = [(str(n), piece, str(token)) for n, piece, token in shown]
+    tokens = list(zip(range(len(ids)), pieces, ids, strict=True))[:ROWS]
+    rows = [(str(n), piece, str(token)) for n, piece, token in tokens]
     screen.print(table(["position", "piece", "id"], rows, numbers=[0, 2]))
-    if len(ids) > SHOWN:
-        screen.print(f"… and {len(ids) - SHOWN:,} more (--json gives all)", style="dim")
+    if len(ids) > ROWS:
+        screen.print(f"… and {len(ids) - ROWS:,} more (--json has all)", style="dim")
     screen.print()
     screen.print(
         facts(
             [
                 (
                     "tokens",
-                    f"{about['tokens']:,} for {many(int(about['characters']), 'character')}",
+                    f"{summary['tokens']:,} for {plural(int(summary['characters']), 'character')}",
                 ),
-                ("vocabulary used", f"{about['distinct']:,} of {about['vocabulary']:,}"),
-                ("largest id", f"{about['largest']:,} ({pieces[ids.index(max(ids))]})"),
+                ("vocabulary used", f"{summary['distinct']:,} of {summary['vocabulary']:,}"),
+                ("largest id", f"{summary['largest']:,} ({pieces[ids.index(max(ids))]})"),
             ]
         )
     )

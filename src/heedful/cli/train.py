@@ -11,7 +11,13 @@ import click
 
 from heedful.cli import run_training as terminal
 from heedful.cli.input_texts import notices, read_text
-from heedful.cli.options import SectionedCommand, directory, given, refuse, settings_of
+from heedful.cli.options import (
+    SectionedCommand,
+    output_directory,
+    passed_fields,
+    refuse,
+    settings_of,
+)
 from heedful.cli.suggested_commands import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
@@ -25,9 +31,9 @@ if TYPE_CHECKING:
     from heedful.train import Ended, Plan, Prepared, Training
 
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
-KEPT = ("optimizer", "initial")  # settings of training that a run keeps when it goes on
-DATES = "dates"  # the embedded pairs, and the preset for them
-OF_GPT = set(QUICK.model.to_dict())
+FIXED = ("optimizer", "initial")  # training settings that --resume cannot change
+DATES = "dates"  # the built-in pairs, and their preset
+GPT_FIELDS = set(QUICK.model.to_dict())
 
 
 def _names(on_pairs: bool) -> str:
@@ -49,37 +55,39 @@ Examples:
 
 @click.command(cls=SectionedCommand, epilog=EXAMPLE)
 @click.argument("files", nargs=-1)
-@click.option("--out", required=True, callback=directory, help="The run's directory.")
 @click.option(
-    "--pairs",
-    metavar="FILE.tsv",
-    help="Train an encoder–decoder on pairs: on each line a source, a tab, its target. "
-    f"'{DATES}' is an embedded example: written dates to ISO.",
+    "--out", required=True, callback=output_directory, metavar="DIR",
+    help="Directory of the training run.",
+)  # fmt: skip
+@click.option(
+    "--pairs", metavar="FILE.tsv",
+    help="Train an encoder–decoder on a file whose lines hold a source, a tab and a target. "
+    f"'{DATES}' is a built-in example: written dates to ISO dates.",
+)  # fmt: skip
+@click.option(
+    "--preset", "preset_name", metavar="NAME",
+    help=f"Preset of all settings: {_names(False)}; with --pairs, {_names(True)}. zero-to-hero is "
+    "the model of document 004 (Zhang, LLM: From Zero to Hero) with the norms of the author's "
+    "code; --norm-order post places them after each sum, as the document does. "
+    f"[quick; with --pairs, pairs; with --pairs {DATES}, {DATES}]",
+)  # fmt: skip
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE",
+    help="TOML file with settings under [text], [model] and [train]; options override it.",
+)  # fmt: skip
+@click.option(
+    "--include", metavar="PATTERN", help="Read only the files of a folder that match [*]."
 )
 @click.option(
-    "--preset",
-    "preset_name",
-    metavar="NAME",
-    help=f"Where settings start from: {_names(False)}; with --pairs, {_names(True)}. "
-    "zero-to-hero is the model of document 004 (Zhang, LLM: From Zero to Hero), with its norms as "
-    "in the author's code; the document puts them after each sum: --norm-order post. [the first "
-    "of them; for the embedded dates their own]",
-)
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="A TOML file with settings under [text], [model] and [train].",
-)
-@click.option("--include", help="Which files of a folder. [*]")
-@click.option(
-    "--watch-file", type=click.Path(path_type=Path), help="Read the text of --watch from a file."
-)
+    "--watch-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="Read the text of --watch from a file.",
+)  # fmt: skip
 @click.option("--resume", is_flag=True, help="Continue from the last checkpoint.")
-@click.option("--overwrite", is_flag=True, help="Replace the run that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing run.")
 @settings_of("Text", QUICK.text)
 @settings_of("Model", QUICK.model, leave_out=["vocabulary"])
-@settings_of("Model, of a BERT", BERT.model, leave_out=OF_GPT | set(TRAINED) | {"padding"})
-@settings_of("Model, with --pairs", PAIRS.model, leave_out=OF_GPT)
+@settings_of("Model of a BERT", BERT.model, leave_out=GPT_FIELDS | set(TRAINED) | {"padding"})
+@settings_of("Model of an encoder–decoder", PAIRS.model, leave_out=GPT_FIELDS)
 @settings_of("Training", QUICK.train)
 def train(
     files: tuple[str, ...],
@@ -93,60 +101,61 @@ def train(
     overwrite: bool,
     **options: Any,
 ) -> int:
-    """Train a GPT on FILES: texts, folders, or - for standard input. Or, with --preset bert, a
-    BERT on their hidden words; or, with --pairs, an encoder–decoder.
+    """Train a GPT or a BERT on text files, or an encoder–decoder on pairs.
 
-    Without FILES, the text is the Python language reference inside CPython. What stands in
-    [brackets] is the default of the preset quick.
+    FILES are text files, folders of them, or - for standard input; the default is the Python
+    language reference that CPython contains. --preset bert trains a BERT, --pairs an
+    encoder–decoder. [Brackets] hold the defaults of the preset quick; in the sections on a BERT and
+    an encoder–decoder, those of bert and pairs.
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or include is not None):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
     if watch_file is not None:
-        refuse("does not go with --watch-file, which is the text.", watch=options["watch"])
-    from heedful.text.sources import LeftOutWarning
+        refuse("cannot be combined with --watch-file.", watch=options["watch"])
+    from heedful.text.sources import SkippedFilesWarning
     from heedful.torchrun import started
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
     from heedful.train.run_directory import owning
 
-    here = started()
-    if not here.is_first:
-        return join(here)
-    with here.announcing():
+    processes = started()
+    if not processes.is_first:
+        return join(processes)
+    with processes.publishing():
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
-        changes = _together(read_toml(config) if config else {}, _changes(options))
+        changes = _merged(read_toml(config) if config else {}, _changes(options))
         if resume and has_plan(out):
-            named = {"preset": preset_name, "include": include}
-            with terminal.saved_if_unheard(out), owning(out):
-                plan = _continued(read_plan(out), changes, files, named, pairs)
-                check_shared_out(plan.recipe.train, here.size)
-                return run("prepare_run", plan, here, resume)
+            origin = {"preset": preset_name, "include": include}
+            with terminal.report_lost_output(out), owning(out):
+                plan = _resumed_plan(read_plan(out), changes, files, origin, pairs)
+                check_shared_out(plan.recipe.train, processes.size)
+                return run("prepare_run", plan, processes, resume)
         if resume and not files and not out.exists():
             raise RunError(
                 f"no directory {out}",
                 expected="a run to continue",
-                remedy="check the path; without --resume a new run begins there",
+                remedy="check the path, or start a new run there without --resume",
             )
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
-        preset_name, start = _start(pairs, preset_name)
+        preset_name, start = _preset(pairs, preset_name)
         recipe = start.changed(changes)
-        _refuse_idle(changes, recipe)
-        check_shared_out(recipe.train, here.size)
+        _refuse_unused(changes, recipe)
+        check_shared_out(recipe.train, processes.size)
         if not overwrite:
             check_free(out)
-        about: dict[str, Any] = {"preset": preset_name, "processes": here.size}
-        with notices(LeftOutWarning):
-            plan = new_plan(out, files, recipe, include=include or "*", **about)
-        with terminal.saved_if_unheard(out), owning(out):
-            return run("replace" if overwrite else "begin", plan, here)
+        options = {"include": include or "*", "preset": preset_name, "processes": processes.size}
+        with notices(SkippedFilesWarning):
+            plan = new_plan(out, files, recipe, **options)
+        with terminal.report_lost_output(out), owning(out):
+            return run("replace" if overwrite else "begin", plan, processes)
 
 
-def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
-    """The preset that settings start from, one for what is trained on."""
+def _preset(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
+    """Return the preset and its name; raise if it is for other data, pairs or text."""
     name = name or (DATES if pairs == DATES else "quick" if pairs is None else "pairs")
     start = preset(name)
     if start.on_pairs != (pairs is not None):
@@ -157,106 +166,109 @@ def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
     return name, start
 
 
-def run(make: str, plan: Plan, here: Processes, resume: bool = False) -> int:
-    """Prepare a plan by a function of `heedful.train.run`, and train it; the exit status.
+def run(make: str, plan: Plan, processes: Processes, resume: bool = False) -> int:
+    """Prepare a plan by a function of `heedful.train.run` and train it; return the exit status.
 
-    Its directory must be owned. Of several processes the first one does this, and the others
-    `join` it.
+    The directory must be owned. The first of several processes calls this, the others call `join`.
     """
     from heedful.train import run as preparing
     from heedful.views.terminal import console
 
     screen = console()
     prepared = terminal.prepare(getattr(preparing, make), plan, screen)
-    here.announce((plan.to_dict(), str(plan.directory), resume))
-    return _train(plan, lambda: prepared, here, resume, screen)
+    processes.publish((plan.to_dict(), str(plan.directory), resume))
+    return _train(plan, lambda: prepared, processes, resume, screen)
 
 
-def join(here: Processes) -> int:
-    """Train what the first process prepared; the exit status. It prints nothing."""
+def join(processes: Processes) -> int:
+    """Train the plan that the first process prepared, silently; return the exit status."""
     from rich.console import Console
 
     from heedful.train.plan import plan_of
     from heedful.train.run import prepared_by_another
 
-    about, directory, resume = here.announced()
-    plan = plan_of(Path(directory), about)
-    return _train(plan, partial(prepared_by_another, plan), here, resume, Console(quiet=True))
+    data, directory, resume = processes.await_published()
+    plan = plan_of(Path(directory), data)
+    return _train(plan, partial(prepared_by_another, plan), processes, resume, Console(quiet=True))
 
 
 def _train(
-    plan: Plan, prepare: Callable[[], Prepared], here: Processes, resume: bool, screen: Console
+    plan: Plan,
+    prepare: Callable[[], Prepared],
+    processes: Processes,
+    resume: bool,
+    screen: Console,
 ) -> int:
     from heedful.device import choose_device
     from heedful.train.run import open_training
 
     settings = plan.recipe.train
-    device = choose_device(settings.device, here.local)
-    with here.together(settings.timeout, device):
+    device = choose_device(settings.device, processes.local)
+    with processes.process_group(settings.timeout, device):
         prepared = prepare()
-        training = open_training(plan, prepared, here)
+        training = open_training(plan, prepared, processes)
         terminal.show(screen, terminal.describe(plan, prepared, training))
         if resume and not training.restore():
             screen.print("No checkpoint was saved yet: starting from step 0.")
         elif training.progress.step >= training.settings.steps > 0:
             screen.print(
-                f"All {training.progress.step:,} steps were done; --steps "
+                f"All {training.progress.step:,} steps are complete; --steps "
                 f"{training.progress.step * 2} makes the run longer."
             )
         elif resume:
             screen.print(f"Continuing from step {training.progress.step:,}.")
-        if resume and here.is_first:
-            plan.write()  # now that nothing of what was asked for is refused any more
+        if resume and processes.is_first:
+            plan.write()  # only now, as no option can be refused any more
         ended = terminal.train(plan, training, screen)
-        if here.is_first:
-            _say_end(plan, prepared, training, ended, screen)
-        here.wait()  # where one ends with a status other than 0, torchrun ends the others at once
+        if processes.is_first:
+            _print_end(plan, prepared, training, ended, screen)
+        processes.barrier()  # torchrun ends all processes when one exits with a nonzero status
     return 130 if ended.why == "stopped" else 0
 
 
 def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     sections = {"text": TextSettings, "train": TrainSettings}
-    changes = {name: given(section, options) for name, section in sections.items()}
+    changes = {name: passed_fields(section, options) for name, section in sections.items()}
     changes["model"] = {
         name: value
         for config in (GPTConfig, BertConfig, Seq2SeqConfig)
-        for name, value in given(config, options).items()
+        for name, value in passed_fields(config, options).items()
     }
-    changes["model"].pop("vocabulary", None)  # --vocabulary is that of the trained BPE
+    changes["model"].pop("vocabulary", None)  # --vocabulary belongs to the tokenizer
     return changes
 
 
-def _together(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """All changes at once, later ones over earlier: half of them may not make a model."""
-    together: dict[str, dict[str, Any]] = {}
+def _merged(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Merge changes before they are checked: a model may be valid only with all of them."""
+    merged: dict[str, dict[str, Any]] = {}
     for change in changes:
         for section, settings in change.items():
-            together.setdefault(section, {}).update(settings)
-    return together
+            merged.setdefault(section, {}).update(settings)
+    return merged
 
 
-def _continued(
+def _resumed_plan(
     plan: Plan,
     changes: dict[str, dict[str, Any]],
     files: tuple[str, ...],
-    named: dict[str, str | None],
+    origin: dict[str, str | None],
     pairs: str | None,
 ) -> Plan:
-    """The plan of a run that goes on: its training may change, its text and model may not."""
+    """Return the plan of a resumed run; only its training settings may change."""
     from heedful.train.plan import absolute, check_possible
 
     different = [
         f"{name} = {value!r}"
-        for name, value in named.items()
+        for name, value in origin.items()
         if value not in (None, getattr(plan, name))
     ]
     for section in Recipe._fields:
-        begun, settings = getattr(plan.recipe, section), changes.get(section, {})
-        kept = KEPT if section == "train" else tuple(begun.to_dict())
+        stored, settings = getattr(plan.recipe, section).to_dict(), changes.get(section, {})
+        fixed = FIXED if section == "train" else tuple(stored)
         different += [
             f"{name} = {value!r}"
             for name, value in settings.items()
-            if name in kept and value != begun.to_dict()[name]
+            if name in fixed and value != stored[name]
         ]
     sources = tuple(map(absolute, files))
     has_others = (sources or pairs is not None) and sources != plan.sources
@@ -265,27 +277,27 @@ def _continued(
     if different:
         raise ArgumentError(
             f"--resume with {', '.join(different)}",
-            expected=f"what the run was begun with: preset {plan.preset or 'quick'}, {plan.title}, "
-            "its text and model settings, its optimizer and first weights",
+            expected=f"the run's own settings: preset {plan.preset or 'quick'}, {plan.title}, "
+            "its text and model settings, its optimizer and initial weights",
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
-    _refuse_idle(changes, recipe)
+    _refuse_unused(changes, recipe)
     check_possible(recipe)
     return plan._replace(recipe=recipe)
 
 
-def _refuse_idle(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
-    """Refuse settings of the text and of training that others leave without effect."""
+def _refuse_unused(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
+    """Refuse text and training settings that have no effect on this recipe."""
     from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
 
     tokenizer, training = recipe.text.tokenizer, recipe.train
     learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
     is_encoding = tokenizer not in (*learned, CharacterTokenizer.kind)
     muon = (training.optimizer == "muon", "--optimizer muon")
-    needs = {  # whether a setting has an effect, and what it needs
+    needs = {  # whether a setting has an effect, and the option that it needs
         "vocabulary": (tokenizer in learned, "--tokenizer bpe or wordpiece"),
-        "compact": (is_encoding, "--tokenizer and a tiktoken encoding"),
+        "compact": (is_encoding, "a tiktoken encoding as --tokenizer"),
         "matrix_rate": muon,
         "matrix_decay": muon,
         "momentum": muon,
@@ -293,20 +305,20 @@ def _refuse_idle(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
         "watch_every": (training.watch is not None, "--watch or --watch-file"),
         "convolution_rate": (
             bool(getattr(recipe.model, "convolution", 0)),
-            "--convolution, of a GPT",
+            "--convolution for a GPT",
         ),
     }
     for name, value in (changes.get("text", {}) | changes.get("train", {})).items():
-        has_effect, needed = needs.get(name, (True, ""))
+        has_effect, option = needs.get(name, (True, ""))
         if not has_effect:
             raise ArgumentError(
                 f"{name} = {value!r}, which has no effect here",
-                expected=f"it with {needed}",
-                remedy=f"leave {name} out, or add that",
+                expected=f"{name} together with {option}",
+                remedy=f"leave {name} out, or add {option}",
             )
 
 
-def _say_end(
+def _print_end(
     plan: Plan, prepared: Prepared, training: Training, ended: Ended, screen: Console
 ) -> None:
     out, progress = plan.directory, training.progress
@@ -324,8 +336,8 @@ def _say_end(
     picture = terminal.draw_losses(out, out / "loss.png")
     curve = f"; its loss curve is {picture}." if picture else "."
     screen.print(f"Saved in {out}{curve}", soft_wrap=True, markup=False)
-    command, text = terminal.to_try(prepared)
-    if not text:  # nothing of the text can be typed
+    command, text = terminal.suggested_trial(prepared)
+    if not text:  # the text has no part that can be typed
         return
     screen.print("\nNext:", style="dim")
     for name in (command, "plot"):

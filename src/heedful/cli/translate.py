@@ -12,9 +12,9 @@ from heedful.cli.input_texts import cut_option, file_option, notices, read_text
 from heedful.cli.options import (
     SectionedCommand,
     check_model,
-    given,
     json_option,
     opening_options,
+    passed_fields,
     settings_of,
 )
 from heedful.errors import TextError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heedful.loaded import LoadedSeq2Seq
     from heedful.translate import Translation
 
-BATCH = 32  # lines that are translated together
+BATCH = 32  # lines translated together
 EXAMPLE = """\b
 Examples:
   heedful translate runs/dates "the 3rd of May 1987"
@@ -39,7 +39,9 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @cut_option
-@click.option("--all", "every", is_flag=True, help="Show all targets found, with their scores.")
+@click.option(
+    "--all", "every", is_flag=True, help="Show all targets of the beam search, with their scores."
+)
 @opening_options("checkpoint", "device")
 @json_option
 @settings_of("Search", Search())
@@ -53,12 +55,12 @@ def translate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Turn TEXT into another with the model RUN, trained by `heedful train --pairs`.
+    """Translate TEXT with the model RUN, which was trained by `heedful train --pairs`.
 
-    Each line of TEXT is a source of its own, and answered by a line; a blank one by a blank one.
+    Each line of TEXT is translated separately into one line; a blank line stays blank.
     """
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
-    search = Search(**given(Search, options))
+    search = Search(**passed_fields(Search, options))
     check_model(run, opening)
     from heedful.loaded import LoadedSeq2Seq, TruncationWarning, open_as
     from heedful.translate import translate as translations
@@ -68,20 +70,20 @@ def translate(
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
         batch = sources[start : start + BATCH]
-        some = [ids for ids in batch if ids]
-        found = iter(translations(opened.model, some, search) if some else ())
+        texts = [ids for ids in batch if ids]
+        results = iter(translations(opened.model, texts, search) if texts else ())
         for line, ids in zip(lines[start:], batch, strict=False):
-            targets = next(found) if ids else []
+            targets = next(results) if ids else []
             if as_json:
-                click.echo(json.dumps(_described(opened, line, targets), ensure_ascii=False))
+                click.echo(json.dumps(_as_data(opened, line, targets), ensure_ascii=False))
             elif every and targets:
                 _print_all(opened, targets)
-            else:  # a blank line answers a blank line
+            else:  # a blank line for a blank line
                 click.echo(opened.tokenizer.decode(targets[0].ids) if targets else "")
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """The ids of a line, none of a blank one among several, of which an error says which it is."""
+    """Return the ids of a line, none for a blank line; errors name the line's number."""
     if lines > 1 and not line:
         return []
     try:
@@ -92,13 +94,13 @@ def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -
         raise TextError(f"line {number:,}: {error}") from error
 
 
-def _described(opened: LoadedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
+def _as_data(opened: LoadedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
     return {
         "source": line,
         "targets": [
             {
                 "text": opened.tokenizer.decode(target.ids),
-                "log_probability": target.logarithm,
+                "log_probability": target.log_prob,
                 "score": target.score,
                 "finished": target.finished,
             }
@@ -111,7 +113,7 @@ def _print_all(opened: LoadedSeq2Seq, targets: list[Translation]) -> None:
     from heedful.views.terminal import console, table
 
     rows = [
-        (f"{target.score:.3f}", f"{target.logarithm:.3f}", opened.tokenizer.decode(target.ids))
+        (f"{target.score:.3f}", f"{target.log_prob:.3f}", opened.tokenizer.decode(target.ids))
         for target in targets
     ]
     columns = ["score", "log-probability", "target"]

@@ -1,4 +1,4 @@
-"""What `plot` and `look` show of a run that was trained with `--watch`."""
+"""Scores and recordings of a run trained with `--watch`, for `plot` and `look`."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ from heedful.errors import RunError
 
 if TYPE_CHECKING:
     from heedful.recording import Recording
-    from heedful.views.explorer.catalogue import Moment
+    from heedful.views.explorer.catalogue import TrainingStep
 
 
 def was_watched(source: Path) -> bool:
-    """Whether it is a run whose heads were looked at while it was trained."""
+    """Return whether the path is a run that was trained with --watch."""
     from heedful.train.watch import recordings_of
 
     return source.is_dir() and bool(recordings_of(source))
 
 
-def how_heads_formed(source: Path, title: str | None) -> Any:
-    """The scores of a run's heads over its steps as a picture; the best of them are printed.
+def plot_scores_over_steps(source: Path, title: str | None) -> Any:
+    """Draw the head scores of a run over its training steps, and print the highest ones.
 
     Raises:
-        RunError: a run that was not watched.
+        RunError: the run was trained without --watch.
     """
-    from heedful.cli.run_training import losses_of
+    from heedful.cli.run_training import losses_from
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
     from heedful.train.watch import scores_over_steps
     from heedful.views.terminal import console
-    from heedful.views.training_curve import Forming, forming_picture, forming_table
+    from heedful.views.training_curve import HeadHistory, head_history_table, plot_head_history
 
     metrics = read_metrics(source / METRICS)
     steps, scores = scores_over_steps(metrics)
     if not steps:
         raise RunError(
-            f"{source} was not watched while it was trained",
+            f"{source} was not trained with --watch",
             expected="a run of `heedful train --watch TEXT`",
             remedy="train it again with --watch, or give a text to see where its heads look now",
         )
-    forming = Forming(steps, scores)
-    console().print(forming_table(forming))
-    return forming_picture(forming, losses_of(metrics), title=title)
+    history = HeadHistory(steps, scores)
+    console().print(head_history_table(history))
+    return plot_head_history(history, losses_from(metrics), title=title)
 
 
-def moments_of(source: Path) -> tuple[dict[str, Recording], list[Moment]]:
-    """The recordings of a watched run by their names, and the step and losses of each."""
+def load_watched(source: Path) -> tuple[dict[str, Recording], list[TrainingStep]]:
+    """Load a watched run's recordings by name, with the step and losses of each."""
     from heedful.recording import load
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
     from heedful.train.watch import recordings_of
-    from heedful.views.explorer.catalogue import Moment
+    from heedful.views.explorer.catalogue import TrainingStep
 
     metrics = read_metrics(source / METRICS)
     recordings, moments = {}, []
     for number, (step, path) in enumerate(recordings_of(source).items()):
         recordings[f"step {step:,}"] = load(path)
-        until = [line for line in reversed(metrics) if line["step"] <= step]
-        trained: dict[str, Any] = next((line for line in until if "mean_loss" in line), {})
-        checked: dict[str, Any] = next((line for line in until if "validation_loss" in line), {})
-        losses = trained.get("mean_loss"), checked.get("validation_loss"), checked.get("step")
-        moments.append(Moment(number, step, *losses))
+        past = [line for line in reversed(metrics) if line["step"] <= step]
+        training: dict[str, Any] = next((line for line in past if "mean_loss" in line), {})
+        check: dict[str, Any] = next((line for line in past if "validation_loss" in line), {})
+        losses = training.get("mean_loss"), check.get("validation_loss"), check.get("step")
+        moments.append(TrainingStep(number, step, *losses))
     return recordings, moments

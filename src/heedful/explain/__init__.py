@@ -1,8 +1,8 @@
-"""Floor 4: every step from a text to what a model says of it, with its shape, formula and numbers.
+"""Floor 4: every step from a text to a model's predictions, with its shape, formula and numbers.
 
 Documents 000 (Chung), 001 (Pahwa), 002 and 003 (both after Raschka's book) build attention step by
-step on a few words; here the same steps are taken on any text, by the layers themselves. Document
-004 (Zhang, *LLM: From Zero to Hero*) goes on to the next word; so does a whole model.
+step on a few words. This package shows the same steps on any text, computed by the layers.
+Document 004 (Zhang, *LLM: From Zero to Hero*) goes on to the next word, as a whole model does.
 """
 
 from heedful.explain.models import explain_bert, explain_gpt, explain_seq2seq

@@ -1,6 +1,6 @@
-"""A stage is one step of a model, of which any part can be computed; an explanation is all.
+"""Stages, the single steps of a model, and explanations, which hold all stages of a text.
 
-Stages are data, for a page in a terminal, pictures or JSON: none of them knows how it is shown.
+Both are data without any display: terminal pages, web pages, pictures and JSON are made of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Part: TypeAlias = Callable[[Sequence[int], Sequence[int]], Tensor]
 
 
 class Formula(NamedTuple):
-    """How one number comes about: a text with a place for each of the numbers in it.
+    """How one number is computed: a text with a placeholder for each number of the computation.
 
-    Without numbers it says where the number stands, such as a row of a table.
+    Without numbers, the text names the source of the number, such as a row of a table.
 
     >>> Formula("{} + {}", (0.5, 0.25)).text.format(0.5, 0.25)
     '0.5 + 0.25'
@@ -35,22 +35,21 @@ How: TypeAlias = Callable[[int, int, int], Formula]
 
 @dataclass(frozen=True)
 class Stage:
-    """One step: what it is called, how large it is, what happened, and any part of its numbers.
+    """One step of a model: its name, shape, formula, a sentence about it, and its numbers.
 
-    `shape` is (rows, columns), or (heads, rows, columns). `rows` and `columns` say what stands
-    along them: "tokens", "memory" (the tokens of the other text, which an encoder reads),
-    "vocabulary", "id" or "width". `part(rows, columns)` gives the numbers of chosen rows and
-    columns, of every head.
+    `shape` is (rows, columns) or (heads, rows, columns). `rows` and `columns` name these axes:
+    "tokens", "memory" (the tokens of the second text, which an encoder reads), "vocabulary", "id"
+    or "width". `part(rows, columns)` returns the numbers of some rows and columns, for every head.
 
-    Where each number is a sum of products, `factors` are the two stages that were multiplied, and
-    `bias`, (columns) or (heads, columns), is what was added. Where it is not, `how(head, row,
-    column)` tells one number's formula, `sources` are the stages that it reads, and `reads` is
-    what of each of them: the "number" at its place, its "row", the "pair" of numbers half a row
-    apart, or its number in a "head" that was joined with others. `chain` are the shapes through
-    which it came, the batch's axis with them. Stages with the same `step` belong together. `kind`
-    is what a stage is, whatever it is called, where a view shows it in its own way: "table",
-    "embeddings", "positions", "input", "memory", "query", "key", "value", "scores", "scaled",
-    "masked", "weights", "context", "joined", "output", "inner", "fed", "sum" or "norm".
+    If each number is a sum of products, `factors` are the two stages that are multiplied, and
+    `bias`, (columns) or (heads, columns), is added. If not, `how(head, row, column)` returns the
+    formula of one number, `sources` are the stages that it uses, and `reads` is the part of each
+    that it uses: the "number" at the same place, the "row", the "pair" of numbers half a row apart,
+    or the number in one of the joined heads ("head"). `chain` lists the shapes of the reshaping,
+    with the batch axis. Stages with the same `step` are shown together. `kind` is the role of the
+    stage, for views: "table", "embeddings", "positions", "input", "memory", "query", "key",
+    "value", "scores", "scaled", "masked", "weights", "context", "joined", "output", "inner",
+    "fed", "sum" or "norm".
     """
 
     name: str
@@ -70,50 +69,47 @@ class Stage:
     kind: str = ""
 
     def numbers(self) -> Tensor:
-        """All of them: (rows, columns), or (heads, rows, columns)."""
+        """Return all numbers, (rows, columns) or (heads, rows, columns)."""
         return self.part(range(self.shape[-2]), range(self.shape[-1]))
 
     def of_head(self, head: int, heads: int, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
-        """The part that one of H query heads uses, (rows, columns); groups share a key head."""
+        """Return the part that one of H query heads uses, (rows, columns); groups share a head."""
         part = self.part(rows, columns)
         return part[head * len(part) // heads] if part.ndim == 3 else part
 
     def terms(
         self, row: int, column: int, head: int = 0, heads: int = 1
     ) -> tuple[Tensor, Tensor, float | None]:
-        """The two vectors whose product a number is, and the bias added to it; needs `factors`."""
+        """Return the two vectors whose dot product is a number, and its bias; needs `factors`."""
         left, right = cast("tuple[Stage, Stage]", self.factors)
-        first = left.of_head(head, heads, [row], range(left.shape[-1]))[0]
+        vector = left.of_head(head, heads, [row], range(left.shape[-1]))[0]
         if self.columns in ("tokens", "memory"):
-            return first, right.of_head(head, heads, [column], range(right.shape[-1]))[0], None
-        second = right.of_head(head, heads, range(right.shape[-2]), [column])[:, 0]
+            return vector, right.of_head(head, heads, [column], range(right.shape[-1]))[0], None
+        weights = right.of_head(head, heads, range(right.shape[-2]), [column])[:, 0]
         if self.bias is None:
-            return first, second, None
+            return vector, weights, None
         bias = self.bias if self.bias.ndim == 1 else self.bias[head * len(self.bias) // heads]
-        return first, second, float(bias[column])
+        return vector, weights, float(bias[column])
 
     def formula_of(self, row: int, column: int, head: int = 0, heads: int = 1) -> Formula:
-        """The formula of the number at a row and a column; needs `how`."""
-        own = head * self.shape[0] // heads if len(self.shape) == 3 else 0
-        return cast("How", self.how)(own, row, column)
+        """Return the formula of the number at a row and a column; needs `how`."""
+        stored_head = head * self.shape[0] // heads if len(self.shape) == 3 else 0
+        return cast("How", self.how)(stored_head, row, column)
 
 
-def reader_of(stage: Stage) -> Callable[[int, int], list[float]]:
-    """What gives a row of a stage, by head (0 where there are none) and row.
-
-    Each is computed once, though a page asks for the formula of every number in it.
-    """
+def row_reader(stage: Stage) -> Callable[[int, int], list[float]]:
+    """Return a function (head, row) that computes and caches rows; head is 0 if there are none."""
 
     @functools.lru_cache(maxsize=64)
-    def row(head: int, at: int) -> list[float]:
-        whole = stage.part([at], range(stage.shape[-1]))
-        return whole.reshape(-1, stage.shape[-1])[head].tolist()
+    def read(head: int, row: int) -> list[float]:
+        all_heads = stage.part([row], range(stage.shape[-1]))
+        return all_heads.reshape(-1, stage.shape[-1])[head].tolist()
 
-    return row
+    return read
 
 
 class Likely(NamedTuple):
-    """A token that may stand at a place, and how probable it is among all."""
+    """A token that is likely at a position, and its probability among all tokens."""
 
     token: str
     id: int
@@ -121,7 +117,7 @@ class Likely(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a model says at one place, the likeliest token first."""
+    """A model's prediction at one position: its likeliest tokens, in order of probability."""
 
     place: int
     likeliest: tuple[Likely, ...]
@@ -129,12 +125,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """Stages that belong together: a layer's attention, its feed-forward, the way to a word.
+    """Stages that belong together: a layer's attention, its feed-forward, the predictions.
 
     `kind` is "vectors" (from text to vectors, or states), "attention", "cross-attention",
-    "feed-forward", "blocks" (each stage is a whole block, of which a line is enough) or "words";
-    `side` is "encoder" or "decoder" in a model that has both; `layer` is the block of the model
-    that the stages are of, from 0.
+    "feed-forward", "blocks" (each stage is a block, shown as one line) or "words". `side` is
+    "encoder" or "decoder" in a model that has both. `layer` is the block of the stages, from 0.
     """
 
     title: str
@@ -144,26 +139,26 @@ class Section:
     layer: int | None = None
 
     def of_kind(self, kind: str) -> Stage | None:
-        """The first stage of a kind; None without any."""
+        """Return the first stage of a kind, or None."""
         return next((stage for stage in self.stages if stage.kind == kind), None)
 
     def stage(self, name: str) -> Stage:
-        """The stage of a name."""
+        """Return the stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def before(self, stage: Stage) -> Stage:
-        """The stage that comes before another."""
+        """Return the stage before another."""
         return self.stages[self.stages.index(stage) - 1]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A text's way through attention, or through a whole model, section after section.
+    """All steps of a text through attention or through a whole model, in sections.
 
-    `tokens` are those that ask, `memory` those of the other text where there is one; `notes` say
-    where the numbers come from; `head` is the one of `heads` to look at. `vocabulary` names the
-    ids of a model; `answers` are what it says in the end (`asked` is what of, such as "tokens
-    after"), `missing` why it says nothing.
+    `tokens` are the queries' tokens, `memory` those of the second text, if there is one. `notes`
+    explain where the numbers come from. `head` is the head to show, of `heads`. `vocabulary` names
+    the ids of a model. `answers` are its predictions, `predicted` is what they predict, such as
+    "tokens after", and `missing` is the reason if there are none.
     """
 
     title: str
@@ -176,53 +171,53 @@ class Explanation:
     layers: int = 1
     layer: int = 0
     vocabulary: Sequence[str] = ()
-    asked: str = ""
+    predicted: str = ""
     answers: tuple[Answer, ...] = ()
     missing: str = ""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Those of all sections, in order; the last one is what comes out."""
+        """The stages of all sections, in order; the last one is the output."""
         return tuple(stage for section in self.sections for stage in section.stages)
 
     def labels(self, kind: str) -> Sequence[str]:
-        """What stands along rows or columns of a kind; the numbers of a vector have no names."""
-        known = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
-        return known.get(kind, ())
+        """Return the names along an axis, such as "tokens"; the numbers of a vector have none."""
+        names = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
+        return names.get(kind, ())
 
     def answer(self, place: int) -> Answer | None:
-        """What the model says at any place; None where it has no head that says something."""
+        """Return the prediction at a position, or None if the model predicts no tokens."""
         stages = self.sections[-1].stages
         if not self.vocabulary or stages[-1].columns != "vocabulary":
             return None
         return answer(stages[-1], place, self.vocabulary)
 
     def stage(self, name: str) -> Stage:
-        """The first stage of a name."""
+        """Return the first stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def places(self, query: str) -> list[int]:
-        """Where a word stands among the tokens, from 0, or the place that `@4` names.
+        """Return the positions of a word among the tokens, from 0, or the position 4 for `@4`.
 
         Raises:
-            ArgumentError: a word that is not there, or a place outside the text.
+            ArgumentError: the text has no such word or position.
         """
         for same in (str, _bare, lambda token: _bare(token).casefold()):
-            found = [n for n, token in enumerate(self.tokens) if same(token) == same(query)]
-            if found:
-                return found
+            matches = [n for n, token in enumerate(self.tokens) if same(token) == same(query)]
+            if matches:
+                return matches
         number = query.removeprefix("@")
         if query != number and number.isdecimal() and int(number) < len(self.tokens):
             return [int(number)]
         some = ", ".join(dict.fromkeys(self.tokens[:12])) + (", …" if len(self.tokens) > 12 else "")
         raise ArgumentError(
             f"no token {query!r} in the text",
-            expected=f"one of {some}, or a place such as @{len(self.tokens) - 1}",
+            expected=f"one of {some}, or a position such as @{len(self.tokens) - 1}",
         )
 
 
 def answer(probabilities: Stage, place: int, names: Sequence[str], count: int = 10) -> Answer:
-    """The likeliest tokens at a place, by a stage of probabilities (N, V)."""
+    """Return the likeliest tokens at a position, from a stage of probabilities (N, V)."""
     size = probabilities.shape[-1]
     top = probabilities.part([place], range(size))[0].topk(min(count, size))
     return Answer(
@@ -234,7 +229,7 @@ def answer(probabilities: Stage, place: int, names: Sequence[str], count: int = 
     )
 
 
-def held(
+def stored(
     name: str,
     tensor: Tensor,
     formula: str,
@@ -244,7 +239,7 @@ def held(
     columns: str = "width",
     **more: Any,
 ) -> Stage:
-    """A stage whose numbers are all there: (rows, width), or (heads, rows, width)."""
+    """Return a stage that stores all its numbers, (rows, width) or (heads, rows, width)."""
 
     def part(rows: Sequence[int], columns: Sequence[int]) -> Tensor:
         return tensor[..., list(rows), :][..., list(columns)]
@@ -253,15 +248,15 @@ def held(
     return Stage(name, shape, formula, sentence, rows, columns, part, factors, **more)
 
 
-def check_index(what: str, index: int, count: int) -> None:
-    """Refuse a layer or head that is not there."""
+def check_index(name: str, index: int, count: int) -> None:
+    """Raise an `ArgumentError` unless 0 ≤ index < count; `name` is "layer" or "head"."""
     if not 0 <= index < count:
         raise ArgumentError(
-            f"{what} {index}",
-            expected=f"{what} 0" + (f" to {count - 1}" if count > 1 else ", the only one"),
+            f"{name} {index}",
+            expected=f"{name} 0" + (f" to {count - 1}" if count > 1 else ", the only one"),
         )
 
 
 def _bare(token: str) -> str:
-    """A token without the signs for a space or a line's end that tokenizers show."""
+    """Return a token without spaces and the signs that stand for spaces, line ends and tabs."""
     return token.strip(" ·↵⇥")

@@ -1,4 +1,4 @@
-"""Attention without a model: the documents' variants, on any text, and what 004 prints."""
+"""Explanations of attention without a model: variants on any text, and document 004's numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.explain.attention import attend, attention_stages
-from heedful.explain.operations import added, placed
-from heedful.explain.stages import Explanation, Section, Stage, check_index, held
+from heedful.explain.operations import POSITION_SUM, sinusoid_stage, sum_stage
+from heedful.explain.stages import Explanation, Section, Stage, check_index, stored
 from heedful.layers import (
     CausalAttention,
     CrossAttention,
@@ -26,19 +26,19 @@ from heedful.text.example_texts import EMBEDDINGS, SENTENCE
 from heedful.text.words import words
 
 TABLES = (
-    "The weights that make queries, keys and values. A model learns them; here they are drawn from "
-    "the seed."
+    "The weights that turn each token's vector into a query, a key and a value. A model learns "
+    "them; here they are random numbers, drawn from the seed."
 )
 DOCUMENT = dict(zip(SENTENCE.split(), EMBEDDINGS, strict=True))
 
 
 class Variant(NamedTuple):
-    """A way of attending: its layer, made from (width, heads, head width), and its usual size."""
+    """A variant of attention: its layer, built from (width, heads, head width), and defaults."""
 
     layer: Callable[[int, int, int | None], nn.Module]
-    says: str
+    description: str
     width: int = 3
-    heads: int | None = None  # None where there is one by nature
+    heads: int | None = None  # None: always a single head
     causal: bool = False
 
 
@@ -55,24 +55,24 @@ VARIANTS = {
         lambda width, heads, head_width: SelfAttention(
             width, head_width or max(1, width // 8), project_back=True, residual=True
         ),
-        "a narrow query, key and value, projected back and added (document 001, Pahwa's)",
+        "narrow queries, keys and values, projected back and added (document 001, Pahwa)",
         width=128,
     ),
     "causal": Variant(
         lambda width, heads, head_width: CausalAttention(width, head_width),
-        "no token sees a later one (documents 002 and 003, after Raschka)",
+        "no token attends to a later one (documents 002 and 003, after Raschka)",
         causal=True,
     ),
     "multihead": Variant(
         lambda width, heads, head_width: MultiHeadAttention(width, heads, head_width=head_width),
-        "several causal heads in one product (document 003, after Raschka)",
+        "several causal heads, computed together (document 003, after Raschka)",
         width=4,
         heads=2,
         causal=True,
     ),
     "cross": Variant(
         lambda width, heads, head_width: CrossAttention(width, heads=heads, head_width=head_width),
-        "one text looks at another, as a decoder at its encoder",
+        "one text attends to another, as a decoder does to its encoder",
         heads=1,
     ),
 }
@@ -90,26 +90,26 @@ def explain(
     seed: int = 0,
     positions: bool = False,
 ) -> Explanation:
-    """Take a text through a variant of attention, with weights that are drawn from a seed.
+    """Explain a variant of attention on a text, with random weights drawn from a seed.
 
-    Words are the tokens. Those of document 002 have its vectors where the width is 3; any other
-    has one that is drawn from the seed and the word itself. All is computed in float64.
+    The tokens are the words. At width 3, the words of document 002 have its vectors. Every other
+    vector is drawn from the seed and the word. Everything is computed in float64.
 
     Args:
         text: any text.
         variant: a name in `VARIANTS`.
-        memory: the text that is attended to, for "cross" alone.
+        memory: the text to attend to, for "cross" only.
         dim: width of the tokens' vectors; default 3, 4 for "multihead", 128 for "projected".
-        heads: for "multihead" (default 2) and "cross" (default 1).
+        heads: number of heads, for "multihead" (default 2) and "cross" (default 1).
         head_dim: width of each query, key and value; default dim / heads, and dim / 8 for
             "projected".
-        head: the head to look at, from 0.
-        seed: another seed, other numbers.
-        positions: add the sines and cosines that say where a token stands; for an even width.
+        head: the head to show, from 0.
+        seed: the seed of the random numbers.
+        positions: add sinusoidal positions; requires an even width.
 
     Raises:
         TextError: a text without words.
-        ArgumentError: a variant, width or head that does not exist, heads that do not divide.
+        ArgumentError: the variant, width or head does not exist, or the heads do not divide `dim`.
 
     >>> scores = explain("Your journey starts with one step").stage("scores")
     >>> scores.part([1], range(6))
@@ -117,8 +117,8 @@ def explain(
     """
     kind = _variant(variant, memory, heads, head_dim)
     number = (kind.heads or 1) if heads is None else heads
-    usual = 4 if positions and kind.width == 3 else kind.width
-    width = usual if dim is None else dim
+    default = 4 if positions and kind.width == 3 else kind.width
+    width = default if dim is None else dim
     if width < 1:
         raise ArgumentError(f"dim {width}", expected="a width of 1 or more")
     check_index("head", head, number)
@@ -135,7 +135,7 @@ def explain(
     if getattr(layer, "residual", False):
         stages += _with_residual(stages.pop(), sources[0])
     return Explanation(
-        title=f"{variant}: {kind.says}",
+        title=f"{variant}: {kind.description}",
         tokens=tuple(tokens),
         memory=tuple(others),
         sections=(Section(variant, tuple(stages), "attention"),),
@@ -146,10 +146,10 @@ def explain(
 
 
 def vector(word: str, width: int, seed: int = 0) -> tuple[float, ...]:
-    """A word's vector: document 002's where it has one, else drawn, each number in [0, 1].
+    """Return a word's vector: from document 002 if it has one, else random, each number in [0, 1].
 
-    It depends on the word, the width and the seed alone, wherever the word stands. Numbers have
-    two decimals, so that one can follow them by hand, and a page computes the same ones.
+    It depends only on the word, the width and the seed, not on the position. Numbers have two
+    decimals, so that they can be followed by hand and computed identically in JavaScript.
 
     >>> vector("journey", 3), vector("coffee", 3) == vector("coffee", 5)[:3]
     ((0.55, 0.87, 0.66), True)
@@ -158,12 +158,12 @@ def vector(word: str, width: int, seed: int = 0) -> tuple[float, ...]:
         return DOCUMENT[word]
     start = hash32(f"{seed} {word}".encode())
     return tuple(
-        mix32(start + place * 0x9E3779B9) % 100 / 100 for place in range(1, width + 1)
+        mix32(start + step * 0x9E3779B9) % 100 / 100 for step in range(1, width + 1)
     )  # steps of the golden ratio, as in SplitMix
 
 
 def hash32(data: bytes) -> int:
-    """The FNV-1a hash of 32 bits (Fowler, Noll and Vo)."""
+    """Return the 32-bit FNV-1a hash (Fowler, Noll and Vo)."""
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -171,7 +171,7 @@ def hash32(data: bytes) -> int:
 
 
 def mix32(value: int) -> int:
-    """32 bits, each of which depends on all of a number: the last step of MurmurHash3 (Appleby)."""
+    """Mix all bits of a number into 32 bits, by the last step of MurmurHash3 (Appleby)."""
     value &= 0xFFFFFFFF
     value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -179,10 +179,10 @@ def mix32(value: int) -> int:
 
 
 def drawn(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A layer in float64 with weights from a normal distribution, of two decimals.
+    """Return a layer in float64 with normally distributed weights, rounded to two decimals.
 
-    Their size is such that scores are neither all alike nor far apart: what is drawn into [0, 1]
-    has a mean square of 1/3.
+    The standard deviation keeps scores neither nearly equal nor far apart: uniform numbers in
+    [0, 1] have a mean square of 1/3.
     """
     with torch.random.fork_rng(devices=[]):
         layer = make().double().eval()
@@ -201,13 +201,13 @@ def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | N
     if (name == "cross") != (memory is not None):
         raise ArgumentError(
             f"variant {name!r} {'without' if memory is None else 'with'} a second text",
-            expected="a memory for cross, and for no other variant",
+            expected="a second text for the variant cross, and only for it",
         )
     if kind.heads is None and heads not in (None, 1):
         raise ArgumentError(
             f"{heads} heads for the variant {name!r}",
             expected="one head",
-            remedy="multihead and cross have several",
+            remedy="use multihead or cross for several heads",
         )
     if name == "simple" and head_dim is not None:
         raise ArgumentError(
@@ -221,50 +221,50 @@ def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | N
 def _embed(
     tokens: Sequence[str], rows: str, table: dict[str, tuple[float, ...]], positions: bool
 ) -> list[Stage]:
-    """The vectors of the tokens of one text; with positions, these too, and their sum."""
+    """Return the stages of one text's vectors, and if requested of its positions and their sum."""
     x = torch.tensor([table[token] for token in tokens], dtype=torch.float64)
     width = x.shape[-1]
     name, before, subject = "embeddings", "", "Each"
     if rows == "memory":
         name, before = "memory", "memory "
-        subject = "The second text, which the first one looks at: each"
+        subject = "The second text, to which the first attends: each"
     sentence = (
         f"{subject} token becomes a vector of {width:,} number{'s'[: width != 1]}, the same "
-        "wherever it stands."
+        "at every position."
     )
-    vectors = held(name, x, f"{name} = table[token]", sentence, rows, kind=name)
+    vectors = stored(name, x, f"{name} = table[token]", sentence, rows, kind=name)
     if not positions:
         return [vectors]
-    sines = held(
+    sines = stored(
         f"{before}positions", sinusoidal(len(tokens), width).double(),
-        "sin and cos of place / 10000^(2i/width)",
-        "Sines and cosines of each token's place, so that order is told.", rows, kind="positions",
+        "sin and cos of position / 10000^(2i/width)",
+        "Sines and cosines of each token's position: they encode the order.", rows,
+        kind="positions",
     )  # fmt: skip
-    sentence = "The vector of the token and that of its place, added."
-    return [vectors, sines, added(f"{before}input", [vectors, sines], sentence, "input")]
+    return [vectors, sines, sum_stage(f"{before}input", [vectors, sines], POSITION_SUM, "input")]
 
 
 def _with_residual(output: Stage, source: Stage) -> list[Stage]:
-    """The output of a layer to which what it read is added."""
+    """Return the stages of a layer's projected output and of its residual sum."""
     formula = "projected = context · W_output"
     projected = dataclasses.replace(output, name="projected", formula=formula)
     sentence = (
-        "What it has found and the token's own vector, added (residual): the token as before, "
-        "refined by those that it looked at."
+        "The projected context plus the token's own vector (residual sum): the vector as before, "
+        "refined by the tokens that it attended to."
     )
-    return [projected, added("output", [projected, source], sentence)]
+    return [projected, sum_stage("output", [projected, source], sentence)]
 
 
 def _notes(table: dict[str, tuple[float, ...]], width: int, seed: int) -> tuple[str, ...]:
     printed = [word for word in table if width == len(EMBEDDINGS[0]) and word in DOCUMENT]
     rest = (
-        f"drawn from the seed {seed} and the word itself, so that a word has the same one in any "
+        f"random, drawn from the seed {seed} and the word: a word has the same vector in every "
         "text. No model has learned them."
     )
     if not printed:
         return (f"The vectors are {rest}",)
     if len(printed) == len(table):
-        return ("The vectors are those that document 002 prints.",)
+        return ("The vectors are the ones that document 002 prints.",)
     return (f"Document 002 prints the vectors of {', '.join(printed)}; the others are {rest}",)
 
 
@@ -279,32 +279,32 @@ SCORES = ((0.2712, 0.5608, -0.4975), (-0.0456, 0.3352, -0.2611), (-0.0627, 0.149
 
 
 def document_004() -> Explanation:
-    """The table of positions that it prints, and its scores on their way to weights, in float64.
+    """Explain document 004's table of positions, and its scores up to the weights, in float64.
 
-    Its embeddings and projections are drawn at random and printed in part: what follows from them
-    alone cannot be computed again.
+    The document's embeddings and projections are random and printed only in part, so the steps
+    between them cannot be computed again.
 
     >>> document_004().stage("weights").part([2], range(3))
     tensor([[0.3368, 0.4165, 0.2468]], dtype=torch.float64)
     """
     scores = torch.tensor(SCORES, dtype=torch.float64)
     unit = torch.eye(len(SCORES), dtype=torch.float64)
-    printed = held(
+    printed = stored(
         "scores", scores, "",
-        "Document 004 prints these of one head, already divided by √16 = 4. They are the first "
-        "three columns of its first three rows.", "tokens", columns="tokens",
+        "The scores that document 004 prints for one head, already divided by √16 = 4: the first "
+        "three columns of the first three rows.", "tokens", columns="tokens",
     )  # fmt: skip
-    vectors = held("value", unit, "", "", "tokens")
+    vectors = stored("value", unit, "", "", "tokens")
     _, masked, weights, _ = attend(printed, vectors, vectors, causal=True, scale=1.0)
     masked = dataclasses.replace(masked, sources=(printed,))
     weights = dataclasses.replace(weights, sources=(masked,))
-    where = placed(sinusoidal(len(TOKENS), WIDTH).double(), "tokens")
+    positions = sinusoid_stage(sinusoidal(len(TOKENS), WIDTH).double(), "tokens")
     return Explanation(
         title="document 004: its printed numbers (Zhang, LLM: From Zero to Hero)",
         tokens=TOKENS,
         sections=(
-            Section("Step 3: positions", (where,)),
+            Section("Step 3: positions", (positions,)),
             Section("Steps 4.3 to 4.6: from scores to weights", (printed, masked, weights)),
         ),
-        notes=("The sentence and the scores are those that document 004 prints.",),
+        notes=("The sentence and the scores are the ones that document 004 prints.",),
     )

@@ -1,25 +1,25 @@
-"""Floor 0: files that are whole or not there, and that say when they are not what was written.
+"""Floor 0: atomic file writes, checksums that detect damage, and the identity of runs.
 
-`atomic.py` writes beside and renames, `json_files.py` and `tensor_files.py` are what is written so,
-`checksums.py` is how a damaged file is known, `run_identity.py` how one of another run is.
+`atomic.py` writes a temporary file and renames it. `json_files.py` and `tensor_files.py` write
+through it. `checksums.py` detects damaged files, `run_identity.py` files of another run.
 """
 
 from heedful.files.atomic import (
-    alone,
-    beside,
+    atomic_write,
     check_free,
     check_no_links,
-    damaged,
+    directory_lock,
     make_directory,
-    replacing,
-    saving,
+    read_error,
+    save_errors,
+    temporary_file,
 )
 from heedful.files.checksums import Checksums, checksum_of
 from heedful.files.json_files import read_checked_json, read_json, write_checked_json, write_json
 from heedful.files.tensor_files import (
     check_replaceable,
     description,
-    is_header_whole,
+    is_header_intact,
     load_tensors,
     read_tensors,
     save_tensors,

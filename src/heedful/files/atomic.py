@@ -1,6 +1,6 @@
-"""Files that are whole or not there: written under a random name beside, flushed, then renamed.
+"""Atomic file writes: a temporary file in the same directory is flushed, then renamed.
 
-A reader never sees half a file, and a failure leaves what was saved before.
+A reader never sees a partial file, and a failed write leaves the earlier file intact.
 """
 
 from __future__ import annotations
@@ -13,66 +13,66 @@ from typing import BinaryIO
 
 from heedful.errors import RunError, SaveError
 
-UNFINISHED = f".{'[0-9a-f]' * 16}.part"  # what a killed process may leave beside a file
+UNFINISHED = f".{'[0-9a-f]' * 16}.part"  # pattern of temporary files that a killed process leaves
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """An open file; what is written there replaces `path` whole, or not at all.
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` when the context ends without an error.
 
     Raises:
-        SaveError: the disk is full, the directory is read-only or missing.
+        SaveError: the disk is full, or the directory is read-only or missing.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with replacing(path) as file:
+    >>> with atomic_write(path) as file:
     ...     _ = file.write(b"1 2 3")
     >>> path.read_text()
     '1 2 3'
     """
-    with saving(path), beside(path) as file:
+    with save_errors(path), temporary_file(path) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
-        if os.name == "nt":  # which renames no open file
+        if os.name == "nt":  # Windows cannot rename an open file
             file.close()
         os.replace(file.name, path)
-        flush(path.parent)
+        flush_directory(path.parent)
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[BinaryIO]:
-    """A new file in the directory of `path`, which is removed at the end. Raises `OSError`."""
+def temporary_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file in the directory of `path` and remove it at the end. Raises `OSError`."""
     file = open(path.parent / f".{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
     try:
         with file:
             yield file
     finally:
-        with suppress(OSError):  # it was renamed; or the directory is gone: the first error says so
+        with suppress(OSError):  # renamed, or the directory is gone and the first error reports it
             os.unlink(file.name)
 
 
 def check_no_links(paths: Iterable[Path]) -> None:
-    """Refuse links where a run has its own files: what they lead to would be written or removed.
+    """Refuse symbolic links in a run directory: writing would change or remove their targets.
 
     Raises:
-        SaveError: one of the paths is a link.
+        SaveError: one of the paths is a symbolic link.
     """
     for path in paths:
         if path.is_symlink():
             raise SaveError(
                 f"{path} is a link to {os.readlink(path)}",
-                expected="a run whose own files and directories are no links",
+                expected="a run whose files and directories are no links",
                 cause="a run that somebody else made, or moved in part",
-                remedy="remove the link, or put a copy of what it leads to in its place",
+                remedy="remove the link, or replace it by a copy of its target",
             )
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Refuse to write over what is there, unless that was asked for.
+    """Refuse an existing path, unless `overwrite` is true.
 
     Raises:
-        SaveError: something is there.
+        SaveError: the path exists.
     """
     if path.exists() and not overwrite:
         raise SaveError(
@@ -83,8 +83,8 @@ def check_free(path: Path, overwrite: bool = False) -> None:
 
 
 @contextmanager
-def saving(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while a path is written, or removed, into a `SaveError`."""
+def save_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` while a path is written or removed into a `SaveError`."""
     try:
         yield
     except SaveError:
@@ -92,25 +92,25 @@ def saving(path: Path) -> Iterator[None]:
     except OSError as error:
         raise SaveError(
             f"cannot write {path}: {error.strerror or error}",
-            remedy="check the path and the space on its disk; what was saved before is still there",
+            remedy="check the path and the space on its disk; files saved earlier are intact",
         ) from error
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Refuse a second process that would write into the same directory at the same time.
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Lock a directory, so that only one process writes into it.
 
-    The lock is the operating system's, and goes with the process, however that ends.
+    The operating system releases the lock when the process ends, even if it is killed.
 
     Raises:
-        SaveError: another process has it.
+        SaveError: another process holds the lock.
     """
     from filelock import FileLock, Timeout
 
     make_directory(directory)
     path = directory / "lock"
     lock = FileLock(path, timeout=0)
-    with saving(path):
+    with save_errors(path):
         try:
             lock.acquire()
         except Timeout as error:
@@ -126,14 +126,14 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it; a `SaveError` where that cannot be."""
-    with saving(path):
+    """Create a directory and its parents; raise a `SaveError` if that fails."""
+    with save_errors(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
-def flush(path: Path) -> None:
-    """Wait until the names in a directory are on the disk."""
-    if os.name == "nt":  # where a directory has no descriptor
+def flush_directory(path: Path) -> None:
+    """Flush a directory's entries to disk, so that a rename survives a power failure."""
+    if os.name == "nt":  # directories have no file descriptors there
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -142,8 +142,10 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def damaged(path: Path, error: Exception, remedy: str = "restore it, or train again") -> RunError:
-    """The error for a file that cannot be read."""
+def read_error(
+    path: Path, error: Exception, remedy: str = "restore it, or train again"
+) -> RunError:
+    """Return the error for a file that cannot be read."""
     return RunError(
         f"cannot read {path}: {error}",
         cause="a damaged or truncated file, or one of another kind",

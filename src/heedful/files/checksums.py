@@ -1,7 +1,7 @@
-"""How a damaged file is known: a CRC-32 of what was written, inside the file itself.
+"""CRC-32 checksums, stored inside the files themselves, that detect damage.
 
-A checksum in the file goes with it, through every rename and copy. CRC-32 finds every single
-damaged byte, and of all other damage all but one in four billion, at about a gigabyte a second.
+A checksum inside the file survives renaming and copying. CRC-32 detects any single damaged byte,
+and misses other damage once in four billion cases. It runs at about a gigabyte per second.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from heedful.errors import RunError
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 1 << 20  # bytes, which stay in the processor's cache
-COPIED = "a disk, or a copy of the file, that failed"
+CHUNK = 1 << 20  # bytes; fits into the processor's cache
+DAMAGE_CAUSE = "a disk, or a copy of the file, that failed"
 
 
 def digits(checksum: int) -> str:
-    """A CRC-32 as files write it."""
+    """Format a CRC-32 as eight hexadecimal digits."""
     return f"{checksum:08x}"
 
 
 def checksum_of(tensor: Tensor) -> int:
-    """The CRC-32 of a tensor's bytes."""
+    """Compute the CRC-32 of a tensor's bytes."""
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -34,44 +34,44 @@ def checksum_of(tensor: Tensor) -> int:
 
 
 def checksum_of_file(path: Path, end: int | None = None) -> int:
-    """The CRC-32 of a file, or of its first `end` bytes."""
-    checksum, left = 0, path.stat().st_size if end is None else end
+    """Compute the CRC-32 of a file, or of its first `end` bytes."""
+    checksum, remaining = 0, path.stat().st_size if end is None else end
     with path.open("rb") as file:
-        while block := file.read(min(CHUNK, left)):
+        while block := file.read(min(CHUNK, remaining)):
             checksum = zlib.crc32(block, checksum)
-            left -= len(block)
+            remaining -= len(block)
     return checksum
 
 
 class Checksums:
-    """The checksums that the tensors of a file had when it was written.
+    """The stored checksums of a file's tensors, each compared at the first use of its tensor.
 
-    They are compared when somebody asks for a tensor, each once: a large file opens at once.
+    So a large file opens without reading all of it.
 
     Args:
         path: the path of the file.
-        tensors: its tensors by name, as they are now.
-        written: their checksums by name; a tensor without one is not compared.
-        remedy: what to do about a damaged one.
+        tensors: the tensors by name, as read now.
+        written: the stored checksums by name; a tensor without a checksum is not compared.
+        remedy: the advice in the error for a damaged tensor.
     """
 
     def __init__(
         self, path: Path, tensors: Mapping[str, Tensor], written: Mapping[str, Any], remedy: str
     ) -> None:
-        self.path, self.tensors, self.left = path, tensors, dict(written)
+        self.path, self.tensors, self.pending = path, tensors, dict(written)
         self.remedy = remedy
 
     def check(self, names: Iterable[str]) -> None:
-        """Compare these tensors, except those that were compared before.
+        """Compare these tensors with their checksums, unless compared before.
 
         Raises:
-            RunError: a tensor is not what was written.
+            RunError: a tensor differs from its checksum.
         """
         for name in names:
-            if name in self.left and checksum_of(self.tensors[name]) != self.left[name]:
+            if name in self.pending and checksum_of(self.tensors[name]) != self.pending[name]:
                 raise RunError(
                     f"{self.path} is damaged: {name} is not what was written",
-                    cause=COPIED,
+                    cause=DAMAGE_CAUSE,
                     remedy=self.remedy,
                 )
-            self.left.pop(name, None)
+            self.pending.pop(name, None)

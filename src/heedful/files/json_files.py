@@ -1,4 +1,4 @@
-"""JSON files: plain, in formats of others; and ours, whose last entry, `crc32`, is a checksum."""
+"""JSON files: plain ones, and heedful's own with a checksum as their last entry, `crc32`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files.atomic import damaged, replacing
-from heedful.files.checksums import COPIED, digits
+from heedful.files.atomic import atomic_write, read_error
+from heedful.files.checksums import DAMAGE_CAUSE, digits
 
 CHECKSUM = "crc32"
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, whole or not at all."""
-    with replacing(path) as file:
+    """Write a value as indented JSON, atomically."""
+    with atomic_write(path) as file:
         file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """As `write_json`, with a checksum of the content as its last entry; see `read_checked_json`.
+    """Write JSON atomically with a checksum as the last entry; `read_checked_json` compares it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tea.json"
@@ -42,7 +42,7 @@ def _checksum(value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; no checksum is compared.
+    """Read JSON without comparing a checksum.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -52,32 +52,32 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise RunError(
             f"no file {path}",
-            expected="a whole directory, made by `heedful train` or in Hugging Face format",
+            expected="a complete directory, made by `heedful train` or in Hugging Face format",
             remedy="check the path; fetch it again, or train again",
         ) from None
     except (ValueError, OSError) as error:
-        raise damaged(path, error) from error
+        raise read_error(path, error) from error
 
 
-def read_checked_json(path: Path, is_ours: Callable[[Any], bool] = lambda value: True) -> Any:
-    """Read what `write_checked_json` wrote, without its checksum, which is compared.
+def read_checked_json(path: Path, is_heedful: Callable[[Any], bool] = lambda value: True) -> Any:
+    """Read a file of `write_checked_json`, compare its checksum, and return the other entries.
 
-    A file without a checksum is taken as it is.
+    A file without a checksum is accepted without a check.
 
     Args:
         path: the file.
-        is_ours: whether heedful wrote what was read; what others wrote is not compared.
+        is_heedful: returns whether heedful wrote this content; other content is not checked.
 
     Raises:
         RunError: the file is missing or damaged.
     """
     value = read_json(path)
-    if not isinstance(value, dict) or CHECKSUM not in value or not is_ours(value):
+    if not isinstance(value, dict) or CHECKSUM not in value or not is_heedful(value):
         return value
     if value.pop(CHECKSUM) != _checksum(value):
         raise RunError(
             f"{path} is not what was written: its checksum does not fit",
-            cause=f"{COPIED}, or a change by hand",
-            remedy=f"copy it again; after a change by hand, take its last entry, {CHECKSUM}, out",
+            cause=f"{DAMAGE_CAUSE}, or an edit by hand",
+            remedy=f"copy it again; after an edit by hand, remove its last entry, {CHECKSUM}",
         )
     return value

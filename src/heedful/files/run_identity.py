@@ -1,8 +1,8 @@
-"""Which files are one run's: its `config.json` says of the others what they must be.
+"""The identity of a run, which detects files of another run in its directory.
 
-What is written once, before `config.json`, is known by its checksum; what changes later (weights,
-checkpoints, metrics, the recipe) names the run. Weights that another program wrote name none, and
-are taken as they are.
+`config.json` stores checksums of the files that are written once, before it. Files that change
+later (weights, checkpoints, metrics, the recipe) store the run's identity. Weights written by
+another program store no identity and are accepted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from heedful.errors import RunError
 from heedful.files.json_files import read_checked_json
 
 CONFIG = "config.json"
-# Its entries: the run's identity, and the checksums of its tokenizer's file and of its tokens
+# Entries of config.json: the run's identity, and the checksums of its tokenizer and token files
 RUN, TOKENIZER, TOKENS = "run", "tokenizer_crc32", "tokens_crc32"
 
 
 def identity(*parts: Any) -> str:
-    """What a run is called in its files, by all that it begins with, which JSON can hold.
+    """Compute the identity of a run: a hash of its initial configuration, given as JSON values.
 
-    What begins alike is called alike: the same run, made twice, has the same bytes.
+    Two runs with the same configuration have the same identity, and byte-identical files.
 
     >>> identity({"steps": 5}, "ace35fe3")
     'ec4712c2a86913dc'
@@ -31,43 +31,43 @@ def identity(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def is_described_by_us(description: Any) -> bool:
-    """Whether the content of a `config.json` is what heedful writes."""
+def is_heedful_config(description: Any) -> bool:
+    """Return whether the content of a `config.json` was written by heedful."""
     kind = description.get("model_type") if isinstance(description, dict) else None
     return str(kind).startswith("heedful-")
 
 
 def read_config(directory: Path) -> Any:
-    """The `config.json` of a model's directory; one of heedful's is compared with its checksum.
+    """Read the `config.json` of a model's directory; compare the checksum of heedful's own.
 
     Raises:
         RunError: the file is missing or damaged.
     """
-    return read_checked_json(directory / CONFIG, is_described_by_us)
+    return read_checked_json(directory / CONFIG, is_heedful_config)
 
 
-def said(directory: Path, entry: str) -> str | None:
-    """What the `config.json` of a run says of a file; None where it says nothing."""
-    about = read_config(directory) if (directory / CONFIG).is_file() else {}
-    return about.get(entry) if is_described_by_us(about) else None
+def config_entry(directory: Path, entry: str) -> str | None:
+    """Return an entry of a run's `config.json`; None if there is no such file or entry."""
+    config = read_config(directory) if (directory / CONFIG).is_file() else {}
+    return config.get(entry) if is_heedful_config(config) else None
 
 
-def check_belongs(path: Path, entry: str, found: str | None, directory: Path) -> None:
-    """Refuse a file that is not what its run's `config.json` says.
+def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -> None:
+    """Refuse a file whose identity or checksum differs from the one in its run's `config.json`.
 
     Args:
         path: the file.
         entry: `RUN`, `TOKENIZER` or `TOKENS`.
-        found: the run that the file names, or its checksum.
-        directory: the run's.
+        value: the run identity stored in the file, or the file's checksum.
+        directory: the run directory.
 
     Raises:
-        RunError: it is another one.
+        RunError: the file is of another run.
     """
-    wanted = said(directory, entry)
-    if found != wanted and (wanted or entry == RUN):
+    expected = config_entry(directory, entry)
+    if value != expected and (expected or entry == RUN):
         raise RunError(
             f"{path} is not of the run that {directory / CONFIG} describes",
             cause="another run's file, or a damaged one",
-            remedy="put back its own, copy a run with all its files, or train again",
+            remedy="restore the right file, copy a run with all its files, or train again",
         )

@@ -1,10 +1,10 @@
-"""Named tensors that many processes write, each the rows it holds, and any number reads.
+"""Sharded checkpoints: each process writes the rows it holds; any number of processes reads them.
 
-DIR/7/shard-00001-….safetensors   what the first process held, and so on
+DIR/7/shard-00001-….safetensors   the first process's rows, and so on
 DIR/7/about.json                  the description, and each file's checksum
 
-The newest has the highest number. Writing and reading are `torch.distributed.checkpoint`'s, in
-files of safetensors: its own format has pickles, which can run any code when they are read.
+The newest checkpoint has the highest number. `torch.distributed.checkpoint` writes and reads the
+files, as safetensors: its own format contains pickles, which can execute code when they are read.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
-from heedful.files.atomic import damaged, flush, saving
+from heedful.files.atomic import flush_directory, read_error, save_errors
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.json_files import read_checked_json, write_checked_json
-from heedful.files.tensor_files import AGAIN, description
-from heedful.processes import EndedElsewhereError, Processes
+from heedful.files.tensor_files import RESTORE, description
+from heedful.processes import OtherProcessError, Processes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ABOUT, SHARDS = "about.json", "shard-{}-*.safetensors"
-FILES = "files"  # where a description has their checksums
-LATE = 20.0  # seconds until the file of another machine must be seen
+FILES = "files"  # the entry of a description that holds the checksums of the files
+VISIBLE_WITHIN = 20.0  # seconds until another machine's file must be visible on a shared disk
 
 
 def save_sharded(
-    directory: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], here: Processes
+    directory: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], process: Processes
 ) -> None:
-    """Write tensors of which each process holds a part; all processes call this.
+    """Write tensors of which each process holds a part; all processes must call this.
 
     Raises:
-        SaveError: a process cannot write; what was there before still is.
+        SaveError: a process cannot write; the earlier checkpoint is intact.
     """
     from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
 
-    place = newest(directory)
-    number = here.each(int(place.name) + 1 if place else 1)[0]  # as the first process sees it
+    latest = newest(directory)
+    number = process.all_gather(int(latest.name) + 1 if latest else 1)[0]  # rank 0 decides
     part = directory / f".{number}.part"
-    if here.is_first:
-        shutil.rmtree(part, ignore_errors=True)  # what a killed process left
-    here.wait()
+    if process.is_first:
+        shutil.rmtree(part, ignore_errors=True)  # remains of a killed process
+    process.barrier()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -55,108 +55,109 @@ def save_sharded(
             writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
             save(detached, storage_writer=writer)
     except CheckpointException as error:
-        if here.rank not in error.failures:
-            raise EndedElsewhereError("another process cannot save its part") from error
+        if process.rank not in error.failures:
+            raise OtherProcessError("another process cannot save its part") from error
         raise SaveError(
-            f"cannot write {part}: {error.failures[here.rank][0]}",
+            f"cannot write {part}: {error.failures[process.rank][0]}",
             cause="a disk that is full, or not shared by all machines",
-            remedy="what was saved before is still there",
+            remedy="files saved earlier are intact",
         ) from error
-    # of its own files alone: those of other machines may not be seen yet
-    paths = part.glob(SHARDS.format(f"{here.rank + 1:05}"))
-    each = here.each({path.name: digits(checksum_of_file(path)) for path in paths})
-    if here.is_first:
-        with saving(part):
-            sums = {name: sum_ for of_process in each for name, sum_ in of_process.items()}
+    # Each process checks only its own files: those of other machines may not be visible yet
+    paths = part.glob(SHARDS.format(f"{process.rank + 1:05}"))
+    gathered = process.all_gather({path.name: digits(checksum_of_file(path)) for path in paths})
+    if process.is_first:
+        with save_errors(part):
+            sums = {name: checksum for rank in gathered for name, checksum in rank.items()}
             _await(part, sums)
             write_checked_json(part / ABOUT, {**about, FILES: sums})
             os.replace(part, directory / str(number))
-            flush(directory)
-            forget_sharded(directory, but=number)
-    here.wait()
+            flush_directory(directory)
+            remove_sharded(directory, but=number)
+    process.barrier()
 
 
 def _await(part: Path, names: Mapping[str, str]) -> None:
-    """Wait until all files are seen here: those of other machines come late on a shared disk."""
-    last = time.monotonic() + LATE
+    """Wait until all files are visible: a shared disk shows those of other machines late."""
+    deadline = time.monotonic() + VISIBLE_WITHIN
     while missing := [name for name in names if not (part / name).is_file()]:
-        if time.monotonic() > last:
+        if time.monotonic() > deadline:
             raise SaveError(
                 f"{part} has not {missing[0]}, which another process wrote",
                 cause="machines that do not share the run's directory",
-                remedy="what was saved before is still there; choose an --out that all of them see",
+                remedy="files saved earlier are intact; choose an --out that all machines share",
             )
         time.sleep(0.1)
 
 
 def newest(directory: Path) -> Path | None:
-    """The newest place of a directory; None where there is none."""
-    places = [path for path in directory.glob("[0-9]*") if path.name.isdigit()]
-    return max(places, key=lambda path: int(path.name), default=None)
+    """Return the newest sharded checkpoint in a directory; None if there is none."""
+    checkpoints = [path for path in directory.glob("[0-9]*") if path.name.isdigit()]
+    return max(checkpoints, key=lambda path: int(path.name), default=None)
 
 
-def latest_of(file: Path, directory: Path) -> Path | None:
-    """The later of a file of tensors and the newest place of a directory; None where neither is.
+def latest_checkpoint(file: Path, directory: Path) -> Path | None:
+    """Return the later of a tensor file and the newest sharded checkpoint; None if neither exists.
 
-    Both are there only where a kill came just before the older one was removed.
+    Both exist only if a process was killed just before it removed the older checkpoint.
     """
-    there = [path for path in (newest(directory), file) if path is not None and path.exists()]
-    return max(there, key=lambda path: about_tensors(path).get("step", -1), default=None)
+    paths = [path for path in (newest(directory), file) if path is not None and path.exists()]
+    return max(paths, key=lambda path: read_metadata(path).get("step", -1), default=None)
 
 
-def about_tensors(path: Path) -> dict[str, Any]:
-    """The description of a file of tensors, or of a place from `newest`."""
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Read the description of a tensor file, or of a sharded checkpoint."""
     if not path.is_dir():
         return description(path) or {}
     about = read_checked_json(path / ABOUT)
     if not isinstance(about, dict) or not isinstance(about.get(FILES), dict):
-        raise damaged(path / ABOUT, ValueError("it names no files"), AGAIN)
+        raise read_error(path / ABOUT, ValueError("it names no files"), RESTORE)
     return {name: value for name, value in about.items() if name != FILES}
 
 
-def forget_sharded(directory: Path, but: int | None = None) -> None:
-    """Remove all places, or all but one; no number ever stands for a part of one."""
-    with saving(directory):
+def remove_sharded(directory: Path, but: int | None = None) -> None:
+    """Remove all sharded checkpoints, or all but one; a numbered directory is never partial."""
+    with save_errors(directory):
         for path in directory.glob("[0-9]*"):
             if path.name != str(but):
-                going = directory / f".{path.name}.part"
-                os.replace(path, going)
-                shutil.rmtree(going)
+                doomed = directory / f".{path.name}.part"
+                os.replace(path, doomed)
+                shutil.rmtree(doomed)
 
 
 def load_sharded(
-    place: Path, into: Callable[[str, tuple[int, ...]], Tensor], here: Processes
+    checkpoint: Path, into: Callable[[str, tuple[int, ...]], Tensor], process: Processes
 ) -> dict[str, Tensor]:
-    """Read what `save_sharded` wrote, by any number of processes.
+    """Read a checkpoint of `save_sharded`; the number of processes may differ.
 
     Args:
-        place: from `newest`.
-        into: a tensor to fill, by name and whole shape; of one that is cut among processes each
-            reads the rows it holds.
-        here: checks its share of the checksums.
+        checkpoint: the directory, from `newest`.
+        into: returns the tensor to fill, from its name and full shape; each process fills the
+            rows it holds of a sharded tensor.
+        process: this process; it verifies its share of the checksums.
 
     Raises:
         RunError: a file is missing or damaged.
     """
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
-    sums = read_checked_json(place / ABOUT)[FILES]
-    if {path.name for path in place.glob(SHARDS.format("*"))} != set(sums):
+    sums = read_checked_json(checkpoint / ABOUT)[FILES]
+    if {path.name for path in checkpoint.glob(SHARDS.format("*"))} != set(sums):
         raise RunError(
-            f"{place} has not the {len(sums)} files that were written",
+            f"{checkpoint} has not the {len(sums)} files that were written",
             cause="a copy of some of them",
-            remedy=AGAIN,
+            remedy=RESTORE,
         )
-    for name in sorted(sums)[here.share(len(sums))]:
-        if digits(checksum_of_file(place / name)) != sums[name]:
-            raise damaged(place / name, ValueError("it is not what was written"), AGAIN)
-    reader = HuggingFaceStorageReader(str(place))
+    for name in sorted(sums)[process.share(len(sums))]:
+        if digits(checksum_of_file(checkpoint / name)) != sums[name]:
+            error = ValueError("it is not what was written")
+            raise read_error(checkpoint / name, error, RESTORE)
+    reader = HuggingFaceStorageReader(str(checkpoint))
     try:
         shapes: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
         tensors = {name: into(name, tuple(about.size)) for name, about in shapes.items()}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it reads without asking the other processes
+            warnings.simplefilter("ignore")  # torch warns that it reads without the process group
             load(dict(tensors), storage_reader=reader, no_dist=True)
-    except Exception as error:  # of a file whose checksum another process compares
-        raise damaged(place, error) from error
+    except Exception as error:  # a damaged file whose checksum another process verifies
+        raise read_error(checkpoint, error) from error
     return tensors

@@ -1,8 +1,8 @@
 """Named tensors as safetensors, with checksums of the header and of each tensor.
 
-The format is that of safetensors (Hugging Face), and its library reads it. It is written here, as
-the library would write it, but straight to the file that is renamed: the library writes to one of
-its own first, as large as the checkpoint, which stays where a process is killed.
+The format is safetensors (Hugging Face), and its library reads the files. This module writes them
+itself, straight to the temporary file of `atomic_write`. The library would first write another
+temporary file, as large as the checkpoint, which remains on disk if the process is killed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
-from heedful.files.atomic import damaged, replacing
+from heedful.files.atomic import atomic_write, read_error
 from heedful.files.checksums import Checksums, checksum_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
-# Where a header says its own checksum, eight hexadecimal digits that count as zeros in it
+LONGEST_HEADER = 100_000_000  # bytes; the limit of safetensors
+# The header's own checksum, computed with these eight hexadecimal digits set to zero
 CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')
-AGAIN = "copy it again, or go on from a checkpoint that is whole"
-SUMS = "sums"  # where a description has the checksums of the tensors
+RESTORE = "copy it again, or continue from an intact checkpoint"
+SUMS = "sums"  # the entry of a description that holds the checksums of the tensors
 TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
@@ -35,24 +35,22 @@ TYPES = {
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write named tensors, with a JSON description in the header, as safetensors.
+    """Write named tensors as safetensors, with a JSON description in the header.
 
     Raises:
-        SaveError: the file cannot be written; what was there before still is.
+        SaveError: the file cannot be written; an earlier file is intact.
     """
-    ours = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    sums = {name: checksum_of(tensor) for name, tensor in ours.items()}
-    with replacing(path) as file:
-        in_order = sorted(ours, key=lambda name: (-ours[name].itemsize, name))
-        file.write(_made_header(ours, in_order, {**about, SUMS: sums}))
+    dense = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    sums = {name: checksum_of(tensor) for name, tensor in dense.items()}
+    with atomic_write(path) as file:
+        in_order = sorted(dense, key=lambda name: (-dense[name].itemsize, name))
+        file.write(_header(dense, in_order, {**about, SUMS: sums}))
         for name in in_order:
-            file.write(_bytes_of(ours[name]))
+            file.write(_bytes_of(dense[name]))
 
 
-def _made_header(
-    tensors: Mapping[str, Tensor], names: list[str], about: Mapping[str, Any]
-) -> bytes:
-    """The header of safetensors with the length before it, and its checksum in it."""
+def _header(tensors: Mapping[str, Tensor], names: list[str], about: Mapping[str, Any]) -> bytes:
+    """Return a safetensors header, with its length before it and its checksum in it."""
     metadata = {"format": "pt", "header_crc32": "0" * 8, "heedful": json.dumps(about)}
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -67,8 +65,8 @@ def _made_header(
     content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     content += b" " * (-len(content) % 8)
     content = len(content).to_bytes(8, "little") + content
-    at = content.index(b'"header_crc32":"') + len(b'"header_crc32":"')
-    return content[:at] + b"%08x" % zlib.crc32(content) + content[at + 8 :]
+    start = content.index(b'"header_crc32":"') + len(b'"header_crc32":"')
+    return content[:start] + b"%08x" % zlib.crc32(content) + content[start + 8 :]
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -78,24 +76,24 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors; every checksum that `save_tensors` wrote is compared.
+    """Read tensors and their description, and verify every checksum of `save_tensors`.
 
     Raises:
         RunError: the file is missing or damaged.
     """
     tensors, about = read_tensors(path)
-    whole = is_header_whole(path)
-    if whole is False or not isinstance(about, dict) or (whole is None and SUMS in about):
-        raise damaged(path, ValueError("its header is not what was written"))
-    Checksums(path, tensors, about.pop(SUMS, {}), AGAIN).check(list(tensors))
+    intact = is_header_intact(path)
+    if intact is False or not isinstance(about, dict) or (intact is None and SUMS in about):
+        raise read_error(path, ValueError("its header is not what was written"))
+    Checksums(path, tensors, about.pop(SUMS, {}), RESTORE).check(list(tensors))
     return tensors, about
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and their description as they are in the file: no checksum is compared.
+    """Read tensors and their description without verifying checksums.
 
     Raises:
-        RunError: the file is missing, or no safetensors.
+        RunError: the file is missing, or is not in safetensors format.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -110,30 +108,30 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = json.loads((file.metadata() or {}).get("heedful", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
-        raise damaged(path, error) from error
+        raise read_error(path, error) from error
 
 
-def is_header_whole(path: Path) -> bool | None:
-    """Whether a file's header is what `save_tensors` wrote; None where it has no checksum."""
+def is_header_intact(path: Path) -> bool | None:
+    """Return whether a file's header matches its checksum; None if it has no checksum."""
     with path.open("rb") as file:
         length = file.read(8)
         header = length + file.read(int.from_bytes(length, "little"))
-    found = CHECKSUM.search(header)
-    if found is None:  # another program's
+    match = CHECKSUM.search(header)
+    if match is None:  # written by another program
         return None
-    zeros = header[: found.start(1)] + b"0" * 8 + header[found.end(1) :]
-    return int(found[1], 16) == zlib.crc32(zeros)
+    zeroed = header[: match.start(1)] + b"0" * 8 + header[match.end(1) :]
+    return int(match[1], 16) == zlib.crc32(zeroed)
 
 
 def check_replaceable(path: Path, kind: str) -> None:
-    """Refuse to write over anything but a file of tensors of one kind.
+    """Refuse to overwrite anything but a tensor file of a certain kind.
 
     Args:
-        path: where something is to be written.
-        kind: what the file has to say that it is, as "recording".
+        path: the file to write.
+        kind: the kind that an existing file must declare, such as "recording".
 
     Raises:
-        SaveError: something else is there.
+        SaveError: the path exists and is not of this kind.
     """
     if path.exists() and not (path.is_file() and (description(path) or {}).get("format") == kind):
         raise SaveError(
@@ -144,10 +142,11 @@ def check_replaceable(path: Path, kind: str) -> None:
 
 
 def description(path: Path) -> dict[str, Any] | None:
-    """What `save_tensors` was told about its tensors, whether these are whole or cut.
+    """Read the description that was passed to `save_tensors`, even if the tensors are truncated.
 
-    Empty where another program wrote the tensors, or the header itself is cut; None where the file
-    does not begin as safetensors do.
+    Returns:
+        the description; empty if another program wrote the file or its header is truncated; None
+        if the file does not begin as safetensors do.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

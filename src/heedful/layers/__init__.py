@@ -1,8 +1,8 @@
-"""Floor 2: attention as modules, and what a transformer puts around it."""
+"""Floor 2: attention layers as modules, transformer blocks, and the key/value cache."""
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy_imports import lazily
+from heedful.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from heedful.layers.block import (
@@ -54,7 +54,7 @@ __all__ = [
     "feed_forward",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "heedful.layers.block": [

@@ -1,4 +1,4 @@
-"""What a layer may be given beside a batch of tensors: one sequence, and NumPy arrays."""
+"""Decorators that let a layer also accept a single sequence or NumPy arrays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ARRAYS = ("x", "memory", "mask")  # the arguments that may be arrays
 
 
 def takes_arrays(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a layer's method take NumPy arrays, and give arrays back, without gradients.
+    """Decorate a layer's method to accept NumPy arrays and return arrays, without gradients.
 
-    Where the layer's weights and the arrays are of two types it computes in the wider, as NumPy
-    does: float64 stays float64.
+    If the layer's weights and the arrays differ in type, it computes in the wider type, as NumPy
+    does: a float64 input gives a float64 result.
     """
     signature = inspect.signature(method)
 
@@ -29,21 +29,21 @@ def takes_arrays(method: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         if not has_array(arguments, keywords):
             return method(*arguments, **keywords)
-        given = signature.bind(*arguments, **keywords).arguments
-        layer = cast(nn.Module, given.pop("self"))
+        bound = signature.bind(*arguments, **keywords).arguments
+        layer = cast(nn.Module, bound.pop("self"))
         with torch.no_grad():
-            return as_arrays(_computed(layer, method, given, as_tensors(given, ARRAYS)))
+            return as_arrays(_call(layer, method, bound, as_tensors(bound, ARRAYS)))
 
     return call
 
 
-def _computed(
-    layer: nn.Module, method: Callable, given: Mapping[str, Any], tensors: Mapping[str, Tensor]
+def _call(
+    layer: nn.Module, method: Callable, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> Any:
-    """What a layer's method makes of tensors, with its weights in the type of both."""
+    """Call a layer's method with the tensors and the weights in their widest common type."""
     weights = dict(layer.named_parameters())
-    kinds = [tensor.dtype for tensor in (*weights.values(), tensors["x"])]
-    widest = functools.reduce(torch.promote_types, kinds)
+    dtypes = [tensor.dtype for tensor in (*weights.values(), tensors["x"])]
+    widest = functools.reduce(torch.promote_types, dtypes)
     device = next((weight.device for weight in weights.values()), torch.device("cpu"))
     placed = {
         name: tensor.to(device, widest if tensor.is_floating_point() else None)
@@ -51,32 +51,32 @@ def _computed(
     }
     wider = {f"layer.{n}": w.to(widest) for n, w in weights.items() if w.dtype != widest}
     if not wider:
-        return method(layer, **{**given, **placed})
-    called = _Method(layer, method)
-    return torch.func.functional_call(called, wider, (), {**given, **placed})
+        return method(layer, **{**arguments, **placed})
+    module = _Method(layer, method)
+    return torch.func.functional_call(module, wider, (), {**arguments, **placed})
 
 
 class _Method(nn.Module):
-    """A method of a layer as a module, so that it can run with other weights for once."""
+    """A method of a layer as a module, so that `functional_call` can replace the weights."""
 
     def __init__(self, layer: nn.Module, method: Callable) -> None:
         super().__init__()
         self.layer, self.method = layer, method
 
-    def forward(self, **given: Any) -> Any:
-        """What the method gives."""
-        return self.method(self.layer, **given)
+    def forward(self, **arguments: Any) -> Any:
+        """Call the method."""
+        return self.method(self.layer, **arguments)
 
 
-def takes_one(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method that reads a batch (B, N, width) read one sequence (N, width), as it is.
+def takes_unbatched(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a method of a batch (B, N, width) to also accept a single sequence (N, width).
 
-    It is a batch of one on the way, so that its masks and its caches mean the same.
+    The method then runs on a batch of one, so that masks and caches keep their meaning.
     """
 
     @functools.wraps(method)
     def call(layer: nn.Module, x: Tensor, *others: Any, **named: Any) -> Any:
-        if not _is_one(x):
+        if not _is_unbatched(x):
             return run(layer, x, *others, **named)
         others = tuple(_batch_of_one(other) for other in others)
         if "memory" in named:
@@ -88,9 +88,9 @@ def takes_one(method: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], call)
 
 
-def _is_one(given: object) -> bool:
-    return isinstance(given, Tensor) and given.ndim == 2
+def _is_unbatched(value: object) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 2
 
 
-def _batch_of_one(given: Any) -> Any:
-    return given[None] if _is_one(given) else given
+def _batch_of_one(value: Any) -> Any:
+    return value[None] if _is_unbatched(value) else value

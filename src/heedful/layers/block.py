@@ -1,4 +1,4 @@
-"""Feed-forward layers, and the two ways of putting norms around them and attention."""
+"""Feed-forward layers, and transformer blocks with norms before (pre) or after (post) each part."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from heedful.ops.masks import Mask
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by its tanh approximation, as GPT-2 uses it."""
+    """GELU with the tanh approximation, as in GPT-2."""
     return F.gelu(x, approximate="tanh")
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """max(x, 0)²; source: So et al. 2021, *Primer* (arXiv:2109.08668)."""
+    """max(x, 0)². Source: So et al. 2021, *Primer* (arXiv:2109.08668)."""
     return F.relu(x).square()
 
 
@@ -32,13 +32,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with an activation between them, on each token alone.
+    """Two linear layers with an activation between them, applied to each token separately.
 
     Args:
-        width: in and out.
-        hidden: between the two; 4 · width in the paper and in document 004 (Zhang), step 6.
+        width: of the input and the output.
+        hidden: width between the layers; 4 · width in Vaswani et al. 2017 (arXiv:1706.03762) and in
+            document 004 (Zhang), step 6.
         activation: a name in `ACTIVATIONS`.
-        bias: whether the linear layers have one.
+        bias: whether the linear layers have a bias.
     """
 
     def __init__(self, width: int, hidden: int, activation: str, bias: bool = True) -> None:
@@ -48,7 +49,7 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., width) to (..., width)."""
+        """Map (..., width) to (..., width)."""
         return self.output(self.activation(self.enter(x)))
 
 
@@ -57,13 +58,13 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gel
 
 
 class GatedFeedForward(nn.Module):
-    """One half of the hidden layer, through an activation, gates the other.
+    """Gated linear unit: activation(gate) · up, where gate and up are halves of the hidden layer.
 
     Args:
-        width: in and out.
-        hidden: of each half.
-        gate: a name in `GATES`: swiglu is SiLU's, geglu GELU's, reglu ReLU's.
-        bias: whether the linear layers have one.
+        width: of the input and the output.
+        hidden: width of each half.
+        gate: a name in `GATES`: "swiglu" uses SiLU, "geglu" GELU, "reglu" ReLU.
+        bias: whether the linear layers have a bias.
     """
 
     def __init__(self, width: int, hidden: int, gate: str = "swiglu", bias: bool = True) -> None:
@@ -73,23 +74,23 @@ class GatedFeedForward(nn.Module):
         self.output = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., width) to (..., width)."""
+        """Map (..., width) to (..., width)."""
         gate, up = self.enter(x).chunk(2, dim=-1)
         return self.output(self.gate(gate) * up)
 
 
 def feed_forward(width: int, hidden: int, activation: str, bias: bool) -> nn.Module:
-    """The feed-forward layer of a name, in `GATES` or in `ACTIVATIONS`."""
+    """Return a `GatedFeedForward` for a name in `GATES`, else a `FeedForward`."""
     if activation in GATES:
         return GatedFeedForward(width, hidden, activation, bias)
     return FeedForward(width, hidden, activation, bias)
 
 
 class PreNormBlock(nn.Module):
-    """x + attend(norm(x)), then x + feed(norm(x)): GPT-2 and everything after it.
+    """x + attend(norm(x)), then x + feed(norm(x)): the order of GPT-2 and most models since.
 
-    Source: Xiong et al. 2020 (arXiv:2002.04745); it trains without warm-up where the paper's
-    own order does not.
+    Source: Xiong et al. 2020 (arXiv:2002.04745). Unlike the order of the 2017 paper, it trains
+    without warm-up.
     """
 
     def __init__(
@@ -104,12 +105,12 @@ class PreNormBlock(nn.Module):
         self.attend_norm, self.feed_norm = norm(), norm()
         self.dropout = nn.Dropout(dropout)
 
-    def attended(self, x: Tensor) -> Tensor:
-        """What attention reads."""
+    def attention_input(self, x: Tensor) -> Tensor:
+        """Return the input of the attention layer."""
         return self.attend_norm(x)
 
     def forward(self, x: Tensor, **attending) -> Tensor:
-        """(B, N, width) to the same; `attending` goes to the attention layer."""
+        """Map (B, N, width) to the same shape; `attending` is passed to the attention layer."""
         x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
@@ -117,12 +118,12 @@ class PreNormBlock(nn.Module):
 class PostNormBlock(PreNormBlock):
     """norm(x + attend(x)), then norm(x + feed(x)): the order of the 2017 paper and of BERT."""
 
-    def attended(self, x: Tensor) -> Tensor:
-        """What attention reads."""
+    def attention_input(self, x: Tensor) -> Tensor:
+        """Return the input of the attention layer."""
         return x
 
     def forward(self, x: Tensor, **attending) -> Tensor:
-        """(B, N, width) to the same; `attending` goes to the attention layer."""
+        """Map (B, N, width) to the same shape; `attending` is passed to the attention layer."""
         x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
         return self.feed_norm(x + self.dropout(self.feed(x)))
 
@@ -131,7 +132,7 @@ BLOCKS: dict[str, type[PreNormBlock]] = {"pre": PreNormBlock, "post": PostNormBl
 
 
 class PreNormDecoderBlock(nn.Module):
-    """As `PreNormBlock`, with a third part between the two: a look at a memory."""
+    """`PreNormBlock` with cross-attention to a memory between attention and feed-forward layer."""
 
     def __init__(
         self,
@@ -155,19 +156,19 @@ class PreNormDecoderBlock(nn.Module):
         memory_cache: LayerCache | None = None,
         **attending,
     ) -> Tensor:
-        """(B, N, width) to the same.
+        """Map (B, N, width) to the same shape.
 
-        `memory` is (B, M, width), its mask and cache are those of `CrossAttention`; `attending`
-        goes to the layer in which the tokens attend to each other.
+        `memory` is (B, M, width); its mask and cache are those of `CrossAttention`. `attending` is
+        passed to the self-attention layer.
         """
         x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
-        read = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=memory_cache)
-        x = x + self.dropout(read)
+        crossed = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=memory_cache)
+        x = x + self.dropout(crossed)
         return x + self.dropout(self.feed(self.feed_norm(x)))
 
 
 class PostNormDecoderBlock(PreNormDecoderBlock):
-    """The same with each norm after its sum: the decoder of the 2017 paper."""
+    """`PreNormDecoderBlock` with each norm after its sum: the decoder of the 2017 paper."""
 
     def forward(
         self,
@@ -178,10 +179,10 @@ class PostNormDecoderBlock(PreNormDecoderBlock):
         memory_cache: LayerCache | None = None,
         **attending,
     ) -> Tensor:
-        """(B, N, width) to the same; arguments as `PreNormDecoderBlock`."""
+        """Map (B, N, width) to the same shape; arguments as in `PreNormDecoderBlock`."""
         x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
-        read = self.cross(x, memory, mask=memory_mask, cache=memory_cache)
-        x = self.cross_norm(x + self.dropout(read))
+        crossed = self.cross(x, memory, mask=memory_mask, cache=memory_cache)
+        x = self.cross_norm(x + self.dropout(crossed))
         return self.feed_norm(x + self.dropout(self.feed(x)))
 
 

@@ -1,4 +1,4 @@
-"""The key/value cache: what earlier tokens need not be asked again.
+"""The key/value cache: keys and values of earlier tokens, stored so that they are computed once.
 
 B batch, G key heads, M keys so far, d head width.
 """
@@ -13,11 +13,11 @@ from heedful.errors import ArgumentError
 
 
 class LayerCache:
-    """The keys and values of one layer, in buffers that are made once.
+    """The keys and values of one layer, in preallocated buffers.
 
     Args:
         shape: (B, G, capacity, d).
-        dtype, device: those of the keys.
+        dtype, device: of the keys and values.
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device):
@@ -26,36 +26,36 @@ class LayerCache:
         self.length = 0
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values (B, G, n, d) of new tokens; return all so far, (B, G, M, d)."""
+        """Append the keys and values (B, G, n, d) of new tokens; return all, (B, G, M, d) each."""
         end = self.length + key.shape[-2]
         capacity = self.keys.shape[-2]
         if end > capacity:
             raise ArgumentError(
                 f"{end:,} tokens in a cache",
                 expected=f"at most its capacity of {capacity:,}",
-                remedy="make a longer cache, or clear it and read the last tokens again",
+                remedy="make a larger cache, or clear it and read the last tokens again",
             )
         self.keys[:, :, self.length : end] = key
         self.values[:, :, self.length : end] = value
         self.length = end
         return self.so_far()
 
-    def widen(self, capacity: int) -> None:
-        """Put what it holds into longer buffers."""
+    def grow(self, capacity: int) -> None:
+        """Move the keys and values to larger buffers."""
         keys, values = self.so_far()
         B, G, _, d = keys.shape
         self.keys, self.values = (old.new_empty(B, G, capacity, d) for old in (keys, values))
         self.keys[:, :, : self.length], self.values[:, :, : self.length] = keys, values
 
     def so_far(self) -> tuple[Tensor, Tensor]:
-        """All keys and values that were added, (B, G, M, d) each."""
+        """Return all stored keys and values, (B, G, M, d) each."""
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
 
 class KeyValueCache:
-    """One `LayerCache` for each layer of a model; `length` tokens have been read.
+    """One `LayerCache` for each layer of a model; `length` is the number of stored tokens.
 
-    `ids` (B, capacity) has room for the tokens themselves, where a model looks back at them.
+    `ids` (B, capacity) is a buffer for token ids, for models that read earlier ids.
 
     >>> cache = KeyValueCache(layers=2, batch=1, kv_heads=1, capacity=4, head_width=8)
     >>> keys, values = cache[0].append(torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8))
@@ -81,31 +81,31 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """How many tokens it holds; while a model reads, layer 0 is ahead of the others."""
+        """The number of tokens in layer 0; during a forward pass later layers may have fewer."""
         return self.layers[0].length
 
     def clear(self) -> None:
-        """Forget every token, keep the buffers."""
+        """Remove all tokens; keep the buffers."""
         self.cut(0)
 
     def cut(self, length: int) -> None:
-        """Forget all tokens but the first ones.
+        """Keep only the first `length` tokens.
 
         Raises:
-            ArgumentError: more tokens than it holds.
+            ArgumentError: more tokens than are stored.
         """
         if not 0 <= length <= self.length:
-            raise ArgumentError(f"{length} tokens", expected=f"0 to {self.length}, which it holds")
+            raise ArgumentError(f"{length} tokens", expected=f"0 to {self.length} cached tokens")
         for layer in self.layers:
             layer.length = length
 
-    def widen(self, capacity: int) -> None:
-        """Make room for more tokens, where there is less; those that it holds stay."""
+    def grow(self, capacity: int) -> None:
+        """Increase the capacity to at least `capacity` tokens; stored tokens stay."""
         if capacity > self.capacity:
             self.ids = F.pad(self.ids, (0, capacity - self.capacity))
             self.capacity = capacity
             for layer in self.layers:
-                layer.widen(capacity)
+                layer.grow(capacity)
 
     def __getitem__(self, layer: int) -> LayerCache:
         return self.layers[layer]

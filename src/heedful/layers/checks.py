@@ -1,4 +1,4 @@
-"""What a layer is given, checked where a person would meet the error."""
+"""Checks of the inputs of layers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from heedful.errors import ArgumentError
 
 
 def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: str = "x") -> None:
-    """Refuse what is not a tensor of tokens (B, N, width), or (N, width) where 2 axes are allowed.
+    """Check that x is a tensor of tokens, (B, N, width), or also (N, width) if `axes` includes 2.
 
     Raises:
-        ArgumentError: no tensor, another number of axes, or another width.
+        ArgumentError: not a tensor, another number of axes, or another width.
     """
     if not isinstance(x, Tensor):
         raise ArgumentError(
@@ -31,5 +31,5 @@ def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: s
         raise ArgumentError(
             f"{name} of width {x.shape[-1]}",
             expected=f"the layer's width of {width}",
-            cause="axes in another order, or a layer made for other vectors",
+            cause="axes in another order, or a layer of another width",
         )

@@ -1,4 +1,4 @@
-"""A short convolution: each token's vector with those of the few tokens before it."""
+"""A short causal convolution over a token and the few tokens before it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from torch import Tensor, nn
 
 
 class ShortConvolution(nn.Module):
-    """Adds to each token's vector x those of the tokens before it, each number with a weight.
+    """Add the vectors of the k previous tokens to each token, with a weight for each dimension.
 
         y[n] = x[n] + w[1] · x[n − 1] + … + w[k] · x[n − k]
 
-    So a model knows from the first block on which letters or words stand together, which attention
-    would have to learn. The weights begin at 0: it begins as if it were not there. Sources: the
-    shift of Fu et al. 2023, *Hungry hungry hippos* (arXiv:2212.14052); the "smear" of
-    modded-nanogpt, which has k = 1.
+    So the first block already receives which letters or words are adjacent; otherwise attention has
+    to learn this. The weights start at 0, so the layer starts as the identity.
+
+    Sources: the shift layer of Fu et al. 2023, *Hungry hungry hippos* (arXiv:2212.14052); the
+    "smear" of modded-nanogpt, with k = 1.
 
     Args:
-        width: of the tokens.
-        reach: k, how many tokens back it goes.
+        width: of the tokens' vectors.
+        reach: k, the number of previous tokens.
 
     >>> layer = ShortConvolution(1, reach=2)
     >>> for weight in layer.weights:
@@ -34,13 +35,16 @@ class ShortConvolution(nn.Module):
         self.weights = nn.ParameterList(torch.zeros(width) for _ in range(reach))
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """(B, N, width) to the same; what `keep` (B, N) has as False is added to no other."""
+        """Map (B, N, width) to the same shape.
+
+        A token for which `keep` (B, N) is False, such as padding, is not added to later tokens.
+        """
         return x + self.before(x, keep)
 
     def before(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What is added to each token, (B, N, width)."""
-        read = x if keep is None else x * keep[..., None]
-        padded = F.pad(read, (0, 0, self.reach, 0))
+        """Return the sum that is added to each token, (B, N, width)."""
+        visible = x if keep is None else x * keep[..., None]
+        padded = F.pad(visible, (0, 0, self.reach, 0))
         starts, count = range(self.reach - 1, -1, -1), x.shape[1]
         parts = [
             padded[:, start : start + count] * weight

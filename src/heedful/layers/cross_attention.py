@@ -1,4 +1,4 @@
-"""Cross-attention: the tokens of one source ask, those of another answer."""
+"""Cross-attention: queries from one sequence, keys and values from another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.layers.array_inputs import takes_arrays, takes_one
+from heedful.layers.array_inputs import takes_arrays, takes_unbatched
 from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_tokens
 from heedful.layers.multi_head import Heads
@@ -17,20 +17,22 @@ from heedful.ops.masks import Mask
 
 
 class CrossAttention(nn.Module):
-    """Queries from one sequence; keys and values from another, the memory. Arrays give arrays.
+    """Multi-head attention with queries from x and keys and values from a second input, the memory.
 
-    A decoder looks so at what the encoder read, and text at the patches of a picture, whose
-    vectors may have another width. Sources: Vaswani et al. 2017 (arXiv:1706.03762), section
-    3.2.3; documents 001 (Pahwa) and 003 (after Raschka).
+    A decoder attends to the output of an encoder this way, and text to the patches of an image,
+    whose vectors may have another width. NumPy arrays in, NumPy arrays out.
+
+    Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3; documents 001 (Pahwa) and 003
+    (after Raschka).
 
     Args:
-        width: of the tokens that ask, in and out.
-        memory_width: of the tokens that answer; default `width`.
+        width: of x and of the output.
+        memory_width: of the memory; default `width`.
         heads: H.
         head_width: d; default width / H.
-        bias: whether the projections to query, key and value have one.
-        output_bias: whether the projection of the joined heads has one; default `bias`.
-        dropout: on the weights, while training.
+        bias: whether the projections to query, key and value have a bias.
+        output_bias: whether the output projection has a bias; default `bias`.
+        dropout: on the weights, in training mode.
 
     Raises:
         ArgumentError: heads that do not divide the width; a memory or a cache of another batch.
@@ -63,12 +65,12 @@ class CrossAttention(nn.Module):
         self.heads, self.dropout = heads, dropout
         inner = heads * self.head_width
         self.query = nn.Linear(width, inner, bias=bias)
-        # keys and values of all heads in one product
+        # one projection to the keys and values of all heads
         self.memory = nn.Linear(memory_width, 2 * inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias if output_bias is None else output_bias)
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def forward(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -77,16 +79,16 @@ class CrossAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch queries width"]:
-        """Each token of x attends to the tokens of the memory.
+        """Attend from each token of x to the tokens of the memory; return the shape of x.
 
         Args:
-            x: (B, N, width), or (N, width) of one sequence alone.
+            x: (B, N, width), or (N, width) for a single sequence.
             memory: (B, M, memory width), or (M, memory width).
-            mask: True = may attend, as in `heedful.attention`; `masks.Padding` for a memory with
-                padding.
-            cache: an empty one takes the keys and values of the memory; a filled one gives them
-                back, so that a decoder projects the memory once for all its tokens. Of the
-                memory it then compares the shape alone: clear it for another text.
+            mask: True = may attend, as in `heedful.attention`; use `masks.Padding` for a padded
+                memory.
+            cache: an empty cache stores the keys and values of the memory, a filled one returns
+                them, so that a decoder projects the memory only once. A filled cache is checked
+                only against the shape of the memory; clear it for another text.
         """
         query, key, value = self.project(x, memory, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -94,7 +96,7 @@ class CrossAttention(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def project(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -102,25 +104,25 @@ class CrossAttention(nn.Module):
         *,
         cache: LayerCache | None = None,
     ) -> Heads:
-        """Query (B, H, N, d), key and value (B, H, M, d); without B for one sequence alone."""
+        """Return query (B, H, N, d), key and value (B, H, M, d); no B for a single sequence."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         check_tokens(memory, self.memory.in_features, name="memory")
         if len(memory) != len(x):
             raise ArgumentError(
                 f"a memory of batch {len(memory)} for x of batch {len(x)}",
                 expected="a memory for each sequence of x",
-                remedy="one memory for all of them is memory.expand(batch, -1, -1)",
+                remedy="memory.expand(batch, -1, -1) repeats one memory for all sequences",
             )
         query = self._split(self.query(x))
         if cache is None:
-            return Heads(query, *self._remember(memory))
+            return Heads(query, *self._project_memory(memory))
         _check_cache(cache, (len(memory), self.heads, memory.shape[1], self.head_width))
         if cache.length == 0:
-            return Heads(query, *cache.append(*self._remember(memory)))
+            return Heads(query, *cache.append(*self._project_memory(memory)))
         return Heads(query, *cache.so_far())
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def steps(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -128,21 +130,21 @@ class CrossAttention(nn.Module):
         *,
         mask: Tensor | Mask | None = None,
     ) -> Steps:
-        """What `forward` computes up to the context, every intermediate kept (N × M a head)."""
+        """Return every intermediate result up to the context (N × M numbers per head)."""
         return steps(*self.project(x, memory), mask=mask)
 
-    def _remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         key, value = self.memory(memory).chunk(2, dim=-1)
         return self._split(key), self._split(value)
 
     def _split(self, joined: Tensor) -> Tensor:
-        """(B, N, H·d) as (B, H, N, d)."""
+        """Reshape (B, N, H·d) to (B, H, N, d)."""
         return joined.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
 
 
-def _check_cache(cache: LayerCache, wanted: tuple[int, int, int, int]) -> None:
-    """Refuse a cache that was not made for keys of this shape (B, H, M, d), or holds others."""
-    (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, wanted
+def _check_cache(cache: LayerCache, shape: tuple[int, int, int, int]) -> None:
+    """Check that a cache fits keys of shape (B, H, M, d), and holds either none or M."""
+    (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, shape
     if (batch, heads, width) != (B, H, d):
         raise ArgumentError(
             f"a cache for a batch of {batch}, {heads} heads of width {width}",
@@ -152,7 +154,7 @@ def _check_cache(cache: LayerCache, wanted: tuple[int, int, int, int]) -> None:
     if cache.length not in (0, M):
         raise ArgumentError(
             f"a memory of {M} tokens",
-            expected=f"the {cache.length} that the cache holds",
+            expected=f"the {cache.length} tokens in the cache",
             cause="a cache of another text",
             remedy="clear the cache, or make a new one",
         )

@@ -1,4 +1,4 @@
-"""Multi-head attention as one product: all heads projected, attended and joined together."""
+"""Multi-head attention with one projection and one attention call for all heads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.layers.array_inputs import takes_arrays, takes_one
+from heedful.layers.array_inputs import takes_arrays, takes_unbatched
 from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_tokens
 from heedful.layers.norm import RMSNorm
@@ -19,9 +19,9 @@ from heedful.ops.positions import rotate
 
 
 class Heads(NamedTuple):
-    """Query (B, H, N, d), key and value (B, G, M, d) of a call, ready to attend.
+    """Query (B, H, N, d), key and value (B, G, M, d): the inputs of a call of attention.
 
-    Of one sequence alone they have no B, of one head no H and no G.
+    For a single sequence the axis B is missing, for a layer with one head the axis H or G.
     """
 
     query: Tensor
@@ -30,27 +30,27 @@ class Heads(NamedTuple):
 
 
 class MultiHeadAttention(nn.Module):
-    """H heads in one product, with grouped keys and normalised queries and keys if wanted.
+    """Multi-head self-attention, optionally with grouped key heads and QK-norm.
 
-    It reads tokens (N, width) or a batch of them; arrays give arrays.
+    The input is (N, width) or (B, N, width). NumPy arrays in, NumPy arrays out.
 
     Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; document 004 (Zhang), step 4;
     grouped keys: Ainslie et al. 2023 (arXiv:2305.13245); QK-norm: Henry et al. 2020
     (arXiv:2010.04245), with RMSNorm on each head as in Qwen3.
 
     Args:
-        width: the width of the tokens' vectors, in and out.
-        heads: query heads, H.
-        kv_heads: key and value heads, G, a divisor of H; default H.
+        width: of the input and the output.
+        heads: number of query heads, H.
+        kv_heads: number of key and value heads, G, a divisor of H; default H.
         head_width: d; default width / H.
-        bias: whether the projections to query, key and value have one.
-        output_bias: whether the projection of the joined heads has one; default `bias`.
-        qk_norm: RMSNorm on each query and key.
+        bias: whether the projections to query, key and value have a bias.
+        output_bias: whether the output projection has a bias; default `bias`.
+        qk_norm: apply RMSNorm to each query and key.
         norm_epsilon: added to the mean square in these norms.
-        dropout: on the weights, while training.
+        dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width, key heads that do not divide heads.
+        ArgumentError: `heads` does not divide `width`, or `kv_heads` does not divide `heads`.
 
     >>> import torch
     >>> attend = MultiHeadAttention(width=64, heads=4)
@@ -88,7 +88,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def forward(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -98,14 +98,14 @@ class MultiHeadAttention(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch queries width"]:
-        """Attend among the tokens of x, and to those that the cache holds; the shape of x.
+        """Attend from each token of x to the tokens of x and of the cache; return the shape of x.
 
         Args:
-            x: (B, N, width), or (N, width) for one sequence alone.
-            mask: True = may attend, as in `heedful.attention`, over all M keys.
-            causal: no token sees a later one.
-            rotary: cosines and sines (N, d / 2) of the tokens' positions.
-            cache: keys and values of earlier tokens; the new ones are added.
+            x: (B, N, width), or (N, width) for a single sequence.
+            mask: over all M keys, True = may attend, as in `heedful.attention`.
+            causal: no token may attend to a later one.
+            rotary: cosines and sines (N, d / 2) of the tokens' positions, from `positions.rotary`.
+            cache: keys and values of earlier tokens; those of x are appended.
         """
         query, key, value = self.project(x, rotary=rotary, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -113,7 +113,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def project(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -121,7 +121,7 @@ class MultiHeadAttention(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None,
     ) -> Heads:
-        """The query, key and value that will attend: split into heads, normalised, rotated."""
+        """Return query, key and value: projected, split into heads, normalised and rotated."""
         check_tokens(x, self.projection.in_features, axes=(2, 3))
         heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
         query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
@@ -133,7 +133,7 @@ class MultiHeadAttention(nn.Module):
         return Heads(query, key, value)
 
     @takes_arrays
-    @takes_one
+    @takes_unbatched
     def steps(
         self,
         x: Float[Tensor, "*batch queries width"],
@@ -142,5 +142,5 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         rotary: tuple[Tensor, Tensor] | None = None,
     ) -> Steps:
-        """What `forward` computes up to the context, every intermediate kept (N × M a head)."""
+        """Return every intermediate result up to the context (N × M numbers per head)."""
         return steps(*self.project(x, rotary=rotary), mask=mask, causal=causal)

@@ -1,4 +1,4 @@
-"""The norms: each token's vector to mean 0 and deviation 1, or to size 1."""
+"""Normalisation layers: LayerNorm, and RMSNorm in the type of its input."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's RMSNorm, that keeps its fused kernel where autocast gives it lower precision.
+    """torch's RMSNorm with the weight in the input's type, so that autocast uses the fused kernel.
 
     Source: Zhang and Sennrich 2019 (arXiv:1910.07467).
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., width) to the same."""
+        """Map (..., width) to the same shape."""
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 

@@ -1,7 +1,7 @@
-"""What a layer may be asked for: the words for its parts, and numbers of heads that fit.
+"""The names of a layer's options, and a check of the numbers of heads.
 
-It knows no torch, so that a configuration, and the help of a command, are there at once. The parts
-themselves stand beside: `ACTIVATIONS`, `GATES` and `BLOCKS` in `block.py`, `NORMS` in `norm.py`.
+This module does not import torch, so that configurations and `--help` load fast. The options
+themselves are `ACTIVATIONS`, `GATES` and `BLOCKS` in `block.py`, and `NORMS` in `norm.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NORM_ORDERS = ("pre", "post")
 
 
 def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -> None:
-    """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
+    """Raise `ArgumentError` unless the heads divide the width and the key heads the heads."""
     if min(width, heads, kv_heads, 1 if head_width is None else head_width) < 1:
         raise ArgumentError(
             f"width {width}, {heads} heads, {kv_heads} key heads, head width {head_width}",

@@ -1,7 +1,7 @@
-"""Attention with one head, as one meets it first: without weights, with weights, causal.
+"""Self-attention with one head: without learned weights, with learned weights, and causal.
 
-Each layer takes tokens (N, width) or a batch of them (B, N, width), as a tensor or as a NumPy
-array; arrays give arrays. d is the width of a head.
+The input of each layer is (N, width) or (B, N, width), a tensor or a NumPy array; the output is of
+the same kind. d is the head width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heedful.ops.numpy_arrays import Values, as_tensors
 
 
 class SimpleSelfAttention(nn.Module):
-    """Every token is its own query, key and value: nothing is learned, nothing is scaled.
+    """Self-attention in which each token is its own query, key and value, without scaling.
 
     Source: document 002 (a notebook after Raschka's book), part 1.
 
@@ -44,12 +44,12 @@ class SimpleSelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*batch tokens width"]:
-        """For each token, the mean of all, weighted by how alike they are."""
+        """Return for each token the mean of all tokens, weighted by their similarity."""
         return attention(*self.project(x), mask=mask, causal=causal, scale=1.0)
 
     @takes_arrays
     def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
-        """The tokens themselves, three times."""
+        """Return the tokens as query, key and value."""
         return Heads(x, x, x)
 
     @takes_arrays
@@ -60,26 +60,26 @@ class SimpleSelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Steps:
-        """What `forward` computes, every intermediate kept."""
+        """Return every intermediate result of `forward`, up to the context."""
         return steps(*self.project(x), mask=mask, causal=causal, scale=1.0)
 
 
 class SelfAttention(nn.Module):
-    """Learned projections to query, key and value: scaled dot-product attention with one head.
+    """Self-attention with learned projections to query, key and value.
 
     Sources: documents 001 (Pahwa, section 5.2) and 002 (part 2); Vaswani et al. 2017
     (arXiv:1706.03762), section 3.2.1.
 
     Args:
         width: of the tokens' vectors.
-        head_width: d, of query, key and value; default `width`.
-        bias: whether the projections have one.
-        project_back: a projection from d back to `width`, as in document 001.
-        residual: the tokens are added to what comes out.
-        dropout: on the weights, while training.
+        head_width: d, the width of query, key and value; default `width`.
+        bias: whether the projections have a bias.
+        project_back: add a projection from d back to `width`, as in document 001.
+        residual: add the input to the output.
+        dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: a width below 1, a residual sum of two widths.
+        ArgumentError: a width below 1, or a residual sum of different widths.
 
     >>> import torch
     >>> layer = SelfAttention(128, 16, project_back=True, residual=True)
@@ -119,13 +119,13 @@ class SelfAttention(nn.Module):
         *,
         residual: bool = False,
     ) -> SelfAttention:
-        """A layer with these weights, written as documents 001 to 003 do: x @ W.
+        """Make a layer from weight matrices W of x @ W, the convention of documents 001 to 003.
 
         Args:
             query, key: W_q and W_k, (width, d), tensors or NumPy arrays.
-            value: W_v, (width, v); its v may differ from d.
-            output: (v, width), which projects the context back; default: the context stays.
-            residual: the tokens are added to what comes out.
+            value: W_v, (width, v); v may differ from d.
+            output: W_o, (v, width), projects the context back; default: no projection.
+            residual: add the input to the output.
 
         Raises:
             ArgumentError: matrices that do not fit each other.
@@ -140,8 +140,8 @@ class SelfAttention(nn.Module):
         layer = cls(width, inner)
         layer.residual = residual
         for name, matrix in matrices.items():
-            into, out = matrix.shape
-            linear = nn.Linear(into, out, bias=False, device="meta")
+            fan_in, fan_out = matrix.shape
+            linear = nn.Linear(fan_in, fan_out, bias=False, device="meta")
             linear.weight = nn.Parameter(matrix.T.clone(memory_format=torch.contiguous_format))
             setattr(layer, name, linear)
         _check_residual(residual, width, matrices.get("output", matrices["value"]).shape[1])
@@ -155,14 +155,14 @@ class SelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Attend among the tokens; (…, N, d), or (…, N, width) where projected back."""
+        """Return the context, (…, N, d), or (…, N, width) if it is projected back."""
         dropout = self.dropout if self.training else 0.0
         context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
         return x + self.output(context) if self.residual else self.output(context)
 
     @takes_arrays
     def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
-        """Query, key and value of each token, (…, N, d) each."""
+        """Return query, key and value of each token, (…, N, d) each."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         return Heads(self.query(x), self.key(x), self.value(x))
 
@@ -179,16 +179,16 @@ class SelfAttention(nn.Module):
 
 
 class CausalAttention(SelfAttention):
-    """Self-attention in which no token sees a later one, with dropout on the weights.
+    """Self-attention in which no token may attend to a later one, with dropout on the weights.
 
     Sources: documents 002 and 003, after the attention chapter of Raschka's *Build a Large
     Language Model (From Scratch)*; Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3.
 
     Args:
         width: of the tokens' vectors.
-        head_width: d, of query, key and value; default `width`.
-        bias: whether the projections have one.
-        dropout: probability with which a weight is dropped, while training.
+        head_width: d, the width of query, key and value; default `width`.
+        bias: whether the projections have a bias.
+        dropout: probability of dropping a weight, in training mode.
 
     >>> import torch
     >>> CausalAttention(3, 2).steps(torch.rand(3, 3)).weights.count_nonzero(dim=-1)
@@ -196,12 +196,7 @@ class CausalAttention(SelfAttention):
     """
 
     def __init__(
-        self,
-        width: int,
-        head_width: int | None = None,
-        *,
-        bias: bool = False,
-        dropout: float = 0.0,
+        self, width: int, head_width: int | None = None, *, bias: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__(width, head_width, bias=bias, dropout=dropout)
 
@@ -213,9 +208,9 @@ class CausalAttention(SelfAttention):
         mask: Tensor | Mask | None = None,
         causal: bool = True,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Attend to the token itself and those before it, (…, N, d).
+        """Return the context of each token, from itself and earlier tokens, (…, N, d).
 
-        With `causal=False` it is the same layer without its mask, to compare.
+        `causal=False` removes the mask, for comparison.
         """
         return super().forward(x, mask=mask, causal=causal)
 
@@ -227,7 +222,7 @@ class CausalAttention(SelfAttention):
         mask: Tensor | Mask | None = None,
         causal: bool = True,
     ) -> Steps:
-        """What `forward` computes, every intermediate kept."""
+        """Return every intermediate result of `forward`, up to the context."""
         return super().steps(x, mask=mask, causal=causal)
 
 
@@ -244,9 +239,9 @@ def _check_residual(residual: bool, width: int, out: int) -> None:
 def _matrices(
     query: Values, key: Values, value: Values, output: Values | None
 ) -> dict[str, Tensor]:
-    """The matrices that are there, as tensors of one type; what does not fit is refused."""
-    given: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
-    matrices = {name: matrix for name, matrix in given.items() if matrix is not None}
+    """Return the passed matrices as tensors of one type, after a check of their shapes."""
+    passed: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
+    matrices = {name: matrix for name, matrix in passed.items() if matrix is not None}
     if any(isinstance(matrix, np.ndarray) for matrix in matrices.values()):
         matrices = as_tensors(matrices, matrices)
     shapes = {name: tuple(matrix.shape) for name, matrix in matrices.items()}
@@ -259,7 +254,7 @@ def _matrices(
         raise ArgumentError(
             "matrices " + ", ".join(f"{name} {shape}" for name, shape in shapes.items()),
             expected="query and key (width, d), value (width, v), output (v, width)",
-            cause="transposed ones, as torch's layers hold them",
-            remedy="give W of x @ W; nn.Linear holds its transpose",
+            cause="transposed matrices, as in torch's layers",
+            remedy="pass W of x @ W; nn.Linear stores its transpose",
         )
     return matrices

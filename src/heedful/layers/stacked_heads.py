@@ -1,4 +1,4 @@
-"""Many heads one after another: the plain form of `MultiHeadAttention`."""
+"""Multi-head attention as a list of single heads: the simple form of `MultiHeadAttention`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from heedful.ops.masks import Mask
 
 
 class StackedHeads(nn.Module):
-    """H heads, each a layer of its own, run in turn and joined: easy to read, slow to run.
+    """H single-head layers that run one after the other: easy to read, slow to run.
 
-    It reads tokens (N, width) or a batch of them; arrays give arrays.
+    `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` convert
+    between the two. The input is (N, width) or (B, N, width). NumPy arrays in, NumPy arrays out.
 
-    `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` turn
-    one into the other. Source: document 003 (after Raschka), its
-    naive form.
+    Source: document 003 (after Raschka), its naive form.
 
     Args:
-        width: the width of the tokens' vectors, in and out.
+        width: of the input and the output.
         heads: H.
         head_width: d; default width / H.
-        bias: whether the projections to query, key and value have one.
-        output_bias: whether the projection of the joined heads has one; default `bias`.
-        dropout: on the weights, while training.
+        bias: whether the projections to query, key and value have a bias.
+        output_bias: whether the output projection has a bias; default `bias`.
+        dropout: on the weights, in training mode.
 
     Raises:
         ArgumentError: heads that do not divide the width.
@@ -71,13 +70,13 @@ class StackedHeads(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*batch tokens width"]:
-        """Each head attends on its own; their contexts side by side are projected together."""
+        """Concatenate the contexts of all heads and project them to (…, N, width)."""
         check_tokens(x, self.output.out_features, axes=(2, 3))
         contexts = [head(x, mask=mask, causal=causal) for head in self.heads]
         return self.output(torch.cat(contexts, dim=-1))
 
     def to_product(self) -> MultiHeadAttention:
-        """The same heads, with the same weights, in one product."""
+        """Return a `MultiHeadAttention` with the same weights."""
         first, *_ = parts = _projections(self)
         product = MultiHeadAttention(
             first.in_features,
@@ -98,17 +97,17 @@ class StackedHeads(nn.Module):
 
     @classmethod
     def from_product(cls, product: MultiHeadAttention) -> StackedHeads:
-        """The heads of one product, with the same weights, one by one.
+        """Make the separate heads of a `MultiHeadAttention`, with the same weights.
 
         Raises:
-            ArgumentError: grouped keys or normalised queries, which the plain form has not.
+            ArgumentError: grouped key heads or QK-norm, which `StackedHeads` does not support.
         """
         if product.kv_heads != product.heads or not isinstance(product.query_norm, nn.Identity):
             raise ArgumentError(
                 f"{product.heads} heads with {product.kv_heads} key heads and "
                 f"{type(product.query_norm).__name__} on queries",
                 expected="a key head for each head, and no norm",
-                cause="StackedHeads is the form of document 003",
+                cause="StackedHeads has neither grouped key heads nor QK-norm",
             )
         stacked = cls(
             product.output.out_features,
@@ -118,18 +117,16 @@ class StackedHeads(nn.Module):
             output_bias=product.output.bias is not None,
             dropout=product.dropout,
         )
-        stacked.to(product.output.weight.device, product.output.weight.dtype).train(
-            product.training
-        )
+        weight = product.output.weight
+        stacked.to(weight.device, weight.dtype).train(product.training)
         stacked.output.load_state_dict(product.output.state_dict())
         for name, rows in product.projection.state_dict().items():
-            for part, own in zip(
-                _projections(stacked), rows.split(product.head_width), strict=True
-            ):
-                part.load_state_dict({name: own}, strict=False)
+            parts = rows.split(product.head_width)
+            for projection, part in zip(_projections(stacked), parts, strict=True):
+                projection.load_state_dict({name: part}, strict=False)
         return stacked
 
 
 def _projections(stacked: StackedHeads) -> list[nn.Linear]:
-    """All queries, all keys, all values: in the order of the rows of the one product."""
+    """Return all query, then all key, then all value layers: the row order of the product."""
     return [getattr(head, part) for part in ("query", "key", "value") for head in stacked.heads]

@@ -1,4 +1,4 @@
-"""Floor 4: a model with its tokenizer as one thing, which reads a text and records it."""
+"""Floor 4: a model with its tokenizer as one object, which reads a text and records it."""
 
 from heedful.loaded.head_survey import LeftOut, Survey, survey
 from heedful.loaded.heedful_models import (
@@ -8,14 +8,14 @@ from heedful.loaded.heedful_models import (
     LoadedSeq2Seq,
     Positions,
 )
-from heedful.loaded.loaded_model import LoadedModel, Pass
-from heedful.loaded.opening import check_tokenizer, open_as, open_model, open_ours
+from heedful.loaded.loaded_model import LoadedModel, ModelInputs
+from heedful.loaded.opening import check_tokenizer, open_as, open_heedful, open_model
 from heedful.loaded.segment_markers import Marked, Part
 from heedful.loaded.transformers_models import LoadedTransformers
 from heedful.loaded.truncation import TruncationWarning
 from heedful.loaded.vision_models import ImageWarning, LoadedVision
 
-open = open_model  # the name that `heedful.open` has; here it would hide Python's own
+open = open_model  # for `heedful.open`; `open_model` does not hide Python's `open`
 
 __all__ = [
     "TruncationWarning",
@@ -30,12 +30,12 @@ __all__ = [
     "LoadedVision",
     "Survey",
     "Part",
-    "Pass",
+    "ModelInputs",
     "ImageWarning",
     "Positions",
     "check_tokenizer",
     "open_as",
     "open_model",
-    "open_ours",
+    "open_heedful",
     "survey",
 ]

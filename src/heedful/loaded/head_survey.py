@@ -1,8 +1,8 @@
-"""What is gathered over many texts: each is recorded, taken in, and let go.
+"""Statistics over many texts: each text is recorded, added to totals, and its recording is dropped.
 
 A text is read in pieces of at most `PIECE` characters, cut where no tokenizer joins them, and a
 piece in contexts of the model. So memory grows neither with the number of texts nor with their
-length. Processes take the pieces in turn, so contexts are the same however many there are.
+length. Processes take the pieces in turn, so the contexts do not depend on their number.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import HeedfulError, RunError, TextError
-from heedful.loaded.loaded_model import LoadedModel, Pass
+from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.processes import Processes
-from heedful.recording.progress import Tell, within
+from heedful.recording.progress import OnProgress, sub_progress
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-Make = Callable[[], Any]  # gives fresh totals: HeadTotals, or what has its `add` and `merge`
+Make = Callable[[], Any]  # returns empty totals: HeadTotals, or a type with its `add` and `merge`
 
 
 class LeftOut(NamedTuple):
-    """A part of a text that is not in the numbers.
+    """A part of a text that is not included in the results.
 
-    path: of the text. part, parts: which of how many, from 1. error: why, in one line.
+    path: the path of the text. part, parts: the number of the part, from 1, and of all parts.
+    error: the reason, in one line.
     """
 
     path: str
@@ -37,19 +38,19 @@ class LeftOut(NamedTuple):
     error: str
 
     def __str__(self) -> str:
-        of = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
-        return (
-            self.error if self.path in self.error and not of else f"{self.path}{of}: {self.error}"
-        )
+        part = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
+        if self.path in self.error and not part:
+            return self.error
+        return f"{self.path}{part}: {self.error}"
 
 
 @dataclass
 class Survey:
-    """What was found over many texts.
+    """Results over many texts.
 
-    found: what was gathered. texts: how many were read, at least their first part. contexts,
-    tokens: of these, with the tokens that stand around a text in each context. left_out: what is
-    not in the numbers, in the order of the texts.
+    found: the totals. texts: the number of texts of which at least the first part was read.
+    contexts, tokens: their numbers, including special tokens. left_out: the parts that are not
+    included, in the order of the texts.
     """
 
     found: Any
@@ -59,7 +60,7 @@ class Survey:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def merge(self, other: Survey) -> None:
-        """Take in what was found over other texts, or other parts of them."""
+        """Add the results over other texts, or other parts of the same texts."""
         self.found.merge(other.found)
         self.texts += other.texts
         self.contexts += other.contexts
@@ -76,33 +77,32 @@ def survey(
     context_length: int | None = None,
     processes: Processes | None = None,
     timeout: float = 86_400.0,
-    progress: Tell = lambda share: None,
+    progress: OnProgress = lambda share: None,
 ) -> Survey:
-    """Record every text, and gather what is asked over all of them, each process its share.
+    """Record every text and collect totals over all of them; each process records a share.
 
-    A text that cannot be read is left out, and named in `left_out`; of a long one the part that
-    cannot be read, whole, and where a file cannot be decoded all after it.
+    A text that raises an error is left out and listed in `left_out`. Of a long text only the part
+    with the error is left out, or everything after it if a file cannot be decoded.
 
     Args:
         opened: the model with its tokenizer.
         names: files and folders; each file is read once.
-        make: fresh totals, `HeadTotals`.
-        include: which files of a folder, such as `*.txt`; see `heedful.text.open_source`.
-        context_length: the most tokens of a context; default as many as the model reads.
-        processes: those that share the work, as `heedful.torchrun.started` knows them; default
-            this one alone.
-        timeout: seconds that processes which are done wait for one that is not; a day.
-        progress: is told of the share of all pieces that this process is past, 0 to 1.
+        make: returns empty totals, such as `HeadTotals`.
+        include: a pattern for files of a folder, such as `*.txt`; see `heedful.text.open_source`.
+        context_length: the most tokens of a context; default the model's context.
+        processes: those that share the work (`heedful.torchrun.started`); default this one alone.
+        timeout: seconds that a process waits for the others at the end; default a day.
+        progress: called with the completed share of this process's work, 0 to 1.
 
     Returns:
-        what all processes together have found: for each of them the same, and the same however
-        many they are, as far as they compute the same numbers of a text.
+        the results of all processes, the same in each of them. They do not depend on the number of
+        processes, as far as all compute the same numbers for a text.
 
     Raises:
-        TextError: a name is missing, or a folder has no such file.
-        ArgumentError: contexts longer than the model's, or a model that reads no text alone.
-        RunError: an error that nobody expected, with the text that it came from.
-        HeedfulError: another process that is missing.
+        TextError: a name does not exist, or a folder has no such file.
+        ArgumentError: the contexts are longer than the model's, or the model reads no text alone.
+        RunError: an unexpected error, with the text that caused it.
+        HeedfulError: another process is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> from heedful.models import GPT, GPTConfig
@@ -120,31 +120,32 @@ def survey(
     >>> together.found.heads()[0].queries["previous"]  # of the first token of a context none
     16
     """
-    here = processes or Processes()
+    processes = processes or Processes()
 
-    def listed() -> list[tuple[str, int]]:
-        opened.contexts("", context_length)  # an error of every text is raised before any is read
+    def list_texts() -> list[tuple[str, int]]:
+        opened.contexts("", context_length)  # raises errors that all texts share
         return [(path, _parts(path)) for path in text_files(names, include)]
 
-    texts = here.announced_of(listed)
-    number_of_pieces = sum(parts for _, parts in texts)
-    own = Survey(make())
-    with here.together(timeout):
-        for number, piece in islice(enumerate(_pieces(texts)), here.rank, None, here.size):
-            tell = within(progress, min(number, number_of_pieces - 1), number_of_pieces)
-            own.merge(_over_piece(piece, opened, make, context_length, tell))
+    texts = processes.computed_by_first(list_texts)
+    count = sum(parts for _, parts in texts)
+    local = Survey(make())
+    with processes.process_group(timeout):
+        pieces = islice(enumerate(_pieces(texts)), processes.rank, None, processes.size)
+        for number, piece in pieces:
+            report = sub_progress(progress, min(number, count - 1), count)
+            local.merge(_survey_piece(piece, opened, make, context_length, report))
         progress(1.0)
-        everything = here.each(own)
-    together = Survey(make())
-    for part in everything:
-        together.merge(part)
+        surveys = processes.all_gather(local)
+    total = Survey(make())
+    for part in surveys:
+        total.merge(part)
     order = {path: text for text, (path, _) in enumerate(texts)}
-    together.left_out.sort(key=lambda left: (order[left.path], left.part))
-    return together
+    total.left_out.sort(key=lambda missing: (order[missing.path], missing.part))
+    return total
 
 
 class _Piece(NamedTuple):
-    """A part of a text, or the error that reading it gave."""
+    """A part of a text, or the error raised when it was read."""
 
     text: int
     path: str
@@ -154,12 +155,12 @@ class _Piece(NamedTuple):
 
 
 def _parts(path: str) -> int:
-    """How many pieces a text has: about, as its size is in bytes."""
+    """Estimate the number of pieces of a text from its size in bytes."""
     return max(1, -(-(FileSource((path,)).size or 0) // PIECE))
 
 
 def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
-    """All pieces of all texts, in the same order in every process; none after an error."""
+    """Yield all pieces of all texts, in the same order in every process; an error ends a text."""
     for text, (path, parts) in enumerate(texts):
         part = 0
         try:
@@ -169,44 +170,44 @@ def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
             yield _Piece(text, path, part + 1, max(part + 1, parts), error)
 
 
-def _over_piece(
+def _survey_piece(
     piece: _Piece,
     opened: LoadedModel,
     make: Make,
     context_length: int | None,
-    progress: Tell,
+    progress: OnProgress,
 ) -> Survey:
-    """What one piece gives: all of it, or nothing and why."""
-    found = Survey(make(), texts=int(piece.part == 1))
+    """Return the results of one piece: of all its contexts, or none and the reason."""
+    result = Survey(make(), texts=int(piece.part == 1))
     try:
         contexts = _contexts(piece, opened, context_length)
-        for i, given in enumerate(contexts):
-            tell = within(progress, i, len(contexts))
-            found.found.add(opened.recorded(given), (piece.text, piece.part, i), piece.path, tell)
-            found.contexts, found.tokens = i + 1, found.tokens + len(given.tokens)
+        for i, inputs in enumerate(contexts):
+            report, index = sub_progress(progress, i, len(contexts)), (piece.text, piece.part, i)
+            result.found.add(opened.record_inputs(inputs), index, piece.path, report)
+            result.contexts, result.tokens = i + 1, result.tokens + len(inputs.tokens)
     except HeedfulError as error:
         left_out = LeftOut(piece.path, piece.part, piece.parts, str(error))
         return Survey(make(), left_out=[left_out])
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        message = " ".join(f"{type(error).__name__}: {error}".split())
         raise RunError(
-            f"{piece.path}: unexpected {what}",
-            remedy="where memory was short, ask for shorter contexts (--context-length); else see "
-            "where with --debug, and please report it",
+            f"{piece.path}: unexpected {message}",
+            remedy="if memory ran out, choose shorter contexts (--context-length); else find the "
+            "place with --debug, and please report it",
         ) from error
-    return found
+    return result
 
 
-def _contexts(piece: _Piece, opened: LoadedModel, context_length: int | None) -> list[Pass]:
-    """What the model is given for a piece; a text alone with less than two tokens is refused."""
+def _contexts(piece: _Piece, opened: LoadedModel, context_length: int | None) -> list[ModelInputs]:
+    """Return the inputs for a piece; raise a `TextError` if the text has fewer than two tokens."""
     if isinstance(piece.content, HeedfulError):
         raise piece.content
     with torch.inference_mode():
         contexts = opened.contexts(piece.content, context_length)
-    tokens = sum(len(given.tokens) for given in contexts)
+    tokens = sum(len(inputs.tokens) for inputs in contexts)
     if piece.parts == 1 and tokens < 2:
         raise TextError(
             f"{piece.path} has {'one token' if tokens else 'no token'}",
-            expected="two or more: a token alone can look at nothing but itself",
+            expected="two or more: a single token can attend only to itself",
         )
     return contexts

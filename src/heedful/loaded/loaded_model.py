@@ -1,4 +1,4 @@
-"""What every opened model does, whoever wrote it: read a text, run a pass, record it."""
+"""The base class of all loaded models: it reads a text, runs a pass and records it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.loaded.truncation import check_is_text
+from heedful.loaded.truncation import check_single_text
 from heedful.recorder import record
 from heedful.recording import Recording
-from heedful.recording.progress import Tell
+from heedful.recording.progress import OnProgress
 from heedful.text.library_tokenizer import Span
 
 
-class Pass(NamedTuple):
-    """What a model is given for one pass over a text or a pair, a batch of one.
+class ModelInputs(NamedTuple):
+    """The inputs of one pass over a text or a pair, as a batch of one sequence.
 
     inputs: tensors by the names of the model's arguments, on its device.
-    tokens: the text of each of the N tokens; none where the pass itself names them.
-    target: in an encoder–decoder the text of each token that its decoder is given.
+    tokens: the text of each of the N tokens; empty if the recording names them itself.
+    target: of an encoder–decoder, the text of each token that the decoder reads.
     """
 
     inputs: dict[str, Tensor]
@@ -34,124 +34,124 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedModel(ABC):
-    """A model with its tokenizer: what `heedful.open` returns.
+    """A model with its tokenizer, as returned by `heedful.open`.
 
-    model: a torch module in evaluation mode, on its device. tokenizer: the model's own, of heedful
-    or of transformers. directory: where their files are.
+    model: a torch module in evaluation mode, on its device. tokenizer: the model's tokenizer, of
+    heedful or of transformers. directory: the directory of their files.
     """
 
     model: nn.Module
     tokenizer: Any
     directory: Path
-    reads_pairs: ClassVar[bool] = False  # whether a second text may be given
-    reads_images: ClassVar[bool] = False  # whether `record` takes an image
+    reads_pairs: ClassVar[bool] = False  # whether `read` accepts a second text
+    reads_images: ClassVar[bool] = False  # whether `record` accepts an image
 
     @abstractmethod
-    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
-        """What the model is given for a text or a pair, with the names of the tokens.
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> ModelInputs:
+        """Return the model's inputs for a text or a pair, with the names of the tokens.
 
         Args:
-            text: one token or more.
+            text: a text of one token or more.
             second: a second text, for a model that reads pairs.
-            cut: of a text that is longer than the model's context, read the beginning, and warn
-                (`TruncationWarning`).
+            cut: truncate a text that exceeds the model's context, with a `TruncationWarning`.
 
         Raises:
-            TextError: a text that is empty, or longer than the context without `cut`.
-            ArgumentError: a second text for a model that reads one.
+            TextError: the text is empty, or longer than the context and `cut` is False.
+            ArgumentError: a second text, but the model reads one text only.
         """
 
     @abstractmethod
-    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
-        """What the model is given for a text of any length: one context after another.
+    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
+        """Split a text of any length into contexts, and return the model's inputs for each.
 
-        All are full but the last, which is as long as what is left; each stands in the frame that
-        `read` gives a text. None for a text without a token.
+        All contexts but the last are full. Each has the special tokens that `read` adds. A text
+        without tokens has no contexts.
 
         Args:
-            text: of any length.
-            most: the most tokens of a context, the frame included; default the model's context,
-                and where it has no limit all.
+            text: a text of any length.
+            most: the most tokens of a context, including special tokens; default the model's
+                context, or all tokens if that is unlimited.
 
         Raises:
-            ArgumentError: more than the model's context, or no room for a token.
+            ArgumentError: `most` exceeds the model's context, or leaves no room for a token.
         """
 
     @abstractmethod
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """For each token that `read` gives, the characters of the text that it stands for.
+        """Return, for each token of `read`, the span of characters that it stands for.
 
-        None for one that stands for none, such as [CLS]. Arguments and errors as `read`.
+        The span is None for a token without characters, such as [CLS]. Arguments and errors are
+        those of `read`.
 
         Raises:
-            RunError: a tokenizer that does not report where its tokens stand.
+            RunError: the tokenizer does not report the positions of its tokens.
         """
 
     @abstractmethod
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One printable label for each token, as `record(model, tokenizer=opened)` names them."""
+        """Return a printable label for each token, as in `record(model, tokenizer=opened)`."""
 
-    def run(self, given: Pass) -> Any:
-        """The model's output for what `read` made."""
-        return self.model(**given.inputs)
+    def run(self, model_inputs: ModelInputs) -> Any:
+        """Return the model's output for the result of `read`."""
+        return self.model(**model_inputs.inputs)
 
     def record(
         self, text: str, second: str | None = None, *, cut: bool = False, **options: Any
     ) -> Recording:
-        """One pass over a text or a pair, recorded, each token with its text.
+        """Record one pass over a text or a pair, with the text of each token.
 
-        An encoder–decoder first writes what it makes of the text; recorded is one pass over both.
+        An encoder–decoder first generates a target for the text; the recorded pass reads both.
 
         Args:
-            text, second, cut: as `read`, with its errors.
-            options: `verify` and `progress` of `recorded`, and those of `heedful.record`: `axes`,
-                `layers`, `heads`, `values`, `dtype`, `budget`.
+            text, second, cut: as in `read`, with its errors.
+            options: `verify` and `progress` of `record_inputs`, and options of `heedful.record`:
+                `axes`, `layers`, `heads`, `values`, `dtype`, `budget`.
 
         Returns:
-            the finished recording, with its `tokens`, and of an encoder–decoder `target_tokens`.
+            the finished recording, with its `tokens`, and `target_tokens` for an encoder–decoder.
 
         Raises:
-            ArgumentError: an option that does not fit.
-            RunError: a model in which no attention is seen.
+            ArgumentError: an option does not fit.
+            RunError: no attention was recorded.
         """
-        check_is_text(text)
+        check_single_text(text)
         with torch.inference_mode():
-            given = self.read(text, second, cut=cut)
-        return self.recorded(given, **options)
+            model_inputs = self.read(text, second, cut=cut)
+        return self.record_inputs(model_inputs, **options)
 
-    def recorded(
+    def record_inputs(
         self,
-        given: Pass,
+        model_inputs: ModelInputs,
         *,
         verify: bool = False,
-        progress: Tell = lambda share: None,
+        progress: OnProgress = lambda share: None,
         **options: Any,
     ) -> Recording:
-        """One pass over what `read` or `contexts` made, recorded; options as `record`.
+        """Record one pass over the inputs that `read` or `contexts` returned.
 
         Args:
-            given: the inputs and the names of their tokens.
-            verify: settle what the axes of calls are by probing, as `Recording.verify` does, in
-                some more passes.
-            progress: is told of the share of these that is done, 0 to 1.
-            options: those of `heedful.record`.
+            model_inputs: the inputs and the names of their tokens.
+            verify: determine the axes of calls by probing, in a few more passes, as
+                `Recording.verify` does.
+            progress: called with the completed share of these passes, 0 to 1.
+            options: options of `heedful.record`.
         """
         if self.tokenizer is not None:
             options.setdefault("tokenizer", self)
         with torch.inference_mode(), record(self.model, **options) as recording:
-            self.run(given)
+            self.run(model_inputs)
         if verify:
-            recording.verify(self.model, given.inputs, progress=progress)
+            recording.verify(self.model, model_inputs.inputs, progress=progress)
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",
-                expected="a model that attends, in a form that a door of the recorder sees",
-                remedy="`heedful record` and `heedful heads` have nothing to show of it",
+                expected="a model with attention in a form that the recorder can intercept",
+                remedy="`heedful record` and `heedful heads` have nothing to show of this model",
             )
-        if given.tokens:
-            recording.tokens = [given.tokens]
-        if given.target is not None:
-            recording.target_tokens = [given.target]
+        if model_inputs.tokens:
+            recording.tokens = [model_inputs.tokens]
+        if model_inputs.target is not None:
+            recording.target_tokens = [model_inputs.target]
         return recording

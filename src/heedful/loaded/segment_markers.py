@@ -1,13 +1,13 @@
-"""A text in which lines mark where segments begin, and which tokens of it are in which.
+"""Segments of a text, marked by lines in the text, and the tokens of each segment.
 
-A line that begins with the mark ends one segment and begins the next. What stands after the mark is
-the segment's name; without one it is its number, from 1. The model does not read these lines.
-Segments of one name are one, as the turns of a chat.
+A line that starts with the mark ends one segment and begins the next. The rest of the line is the
+segment's name; without a name, the segment has its number, from 1. The model does not read these
+lines. Segments with the same name are one segment, such as the turns of a chat.
 
-A token belongs to the segment in which it begins: the first of its characters that is no white
-space, for many tokenizers put the space before a word into its token. One of white space alone
-belongs to where its first character stands. What stands for no character, such as [CLS], is in none.
-"""  # noqa: E501
+A token belongs to the segment that contains its first character. White space at its start does not
+count, because many tokenizers include the space before a word; a token of white space only belongs
+to the segment of that white space. Tokens without characters, such as [CLS], are in no segment.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from heedful.text.library_tokenizer import Span
 
 
 class Part(NamedTuple):
-    """A segment's name, and its characters in the text that is left, the end not included."""
+    """A segment: its name, and its start and end (exclusive) in the text without marking lines."""
 
     name: str
     start: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """What the model reads of a text, and its segments; a second text is one, "second".
+    """A text without its marking lines, and its segments; a second text is the segment "second".
 
     >>> Marked.of("@@system\\nBe short.\\n@@question\\nWhere is he?", "@@")
     Marked(text='Be short.\\nWhere is he?', parts=[Part(name='system', start=0, end=10), \
@@ -42,54 +42,54 @@ Part(name='question', start=10, end=22)], second=None)
 
     @classmethod
     def of(cls, text: str, mark: str, second: str | None = None) -> Marked:
-        """A text cut at its marks.
+        """Split a text at the lines that start with a mark.
 
         Raises:
-            ArgumentError: a mark that is empty, or of more than one line.
-            TextError: no line of the text begins with the mark.
+            ArgumentError: the mark is empty, or has more than one line.
+            TextError: no line of the text starts with the mark.
         """
         if not mark.strip() or len(mark.splitlines()) > 1:
             raise ArgumentError(
-                f"the mark {mark!r}", expected="what some lines begin with, such as --- or @@"
+                f"the mark {mark!r}", expected="the start of some lines, such as --- or @@"
             )
         rest, parts = _cut(text, mark)
         if rest == text:
             raise TextError(
                 f"no line that begins with {mark!r}",
-                expected="one where each segment begins, with its name after the mark",
-                remedy=f"{mark}question on a line of its own, and the question below it",
+                expected="such a line before each segment, with its name after the mark",
+                remedy=f"put {mark}question on a line of its own, and the question below it",
             )
         return cls(rest, parts, second)
 
     def tokens(self, opened: LoadedModel, *, cut: bool = False) -> dict[str, list[int]]:
-        """The tokens of each segment, as `recording.segments` takes them, cut as they are read.
+        """Return the token indices of each segment, for `recording.segments`.
 
         Raises:
-            RunError: a tokenizer that does not report where its tokens stand.
-            TextError: a segment in which no token begins.
+            RunError: the tokenizer does not report the positions of its tokens.
+            TextError: no token begins in a segment.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TruncationWarning)  # reading them has reported it
+            warnings.simplefilter("ignore", TruncationWarning)  # `read` has reported it
             spans = opened.spans(self.text, self.second, cut=cut)
-        found: dict[str, list[int]] = {part.name: [] for part in self.parts}
+        segments: dict[str, list[int]] = {part.name: [] for part in self.parts}
         if self.second is not None:
-            found.setdefault("second", [])
+            segments.setdefault("second", [])
         for token, span in enumerate(spans):
             if span is not None:
                 for name in ["second"] if span.text else self._names_at(span):
-                    found[name].append(token)
-        empty = next((name for name, its in found.items() if not its), None)
+                    segments[name].append(token)
+        empty = next((name for name, tokens in segments.items() if not tokens), None)
         if empty is not None:
             raise TextError(
                 f"the segment {empty!r} has no token",
                 expected="text below the line that marks it",
-                cause="it is left for an answer, or --cut left its text out",
-                remedy="take that line out, or write below it",
+                cause="an empty segment, such as one for an answer, or --cut removed its text",
+                remedy="remove that line, or write text below it",
             )
-        return found
+        return segments
 
     def _names_at(self, span: Span) -> list[str]:
-        """The segment, or none, in which the first character of a token stands."""
+        """Return the names of the segments that contain a token's first character: one or none."""
         characters = self.text[span.start : span.end]
         blank = len(characters) - len(characters.lstrip()) if characters.strip() else 0
         first = span.start + blank
@@ -97,17 +97,17 @@ Part(name='question', start=10, end=22)], second=None)
 
 
 def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
-    """The text without its marks, and its segments; blank text before the first is none."""
-    kept, parts, length = [], [Part("", 0, 0)], 0
+    """Return the text without marking lines, and its segments; blank text at the start is none."""
+    lines, parts, length = [], [Part("", 0, 0)], 0
     for line in text.splitlines(keepends=True):
         name = _name(line, mark)
         if name is not None:
             parts.append(Part(name, length, length))
             continue
-        kept.append(line)
+        lines.append(line)
         length += len(line)
         parts[-1] = parts[-1]._replace(end=length)
-    rest = "".join(kept)
+    rest = "".join(lines)
     if not rest[: parts[0].end].strip():
         parts = parts[1:]
     named = enumerate(parts, 1)
@@ -115,9 +115,9 @@ def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
 
 
 def _name(line: str, mark: str) -> str | None:
-    """What stands after the mark, which a word or a space follows; None for a line without it."""
+    """Return the name on a marking line; None for others, such as ----- for the mark ---."""
     if not line.startswith(mark):
         return None
     after = line[len(mark) :].rstrip("\r\n")
-    is_one = not after or after[0].isspace() or after[0].isalnum()
-    return after.strip() if is_one else None
+    is_mark = not after or after[0].isspace() or after[0].isalnum()
+    return after.strip() if is_mark else None

@@ -1,4 +1,4 @@
-"""A model of an architecture that is not ours, opened by the transformers library."""
+"""Models of other architectures, loaded by the transformers library."""
 
 from __future__ import annotations
 
@@ -13,140 +13,140 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError, RunError
-from heedful.loaded.loaded_model import LoadedModel, Pass
-from heedful.loaded.truncation import check_length, check_not_empty, room_beside
+from heedful.loaded.loaded_model import LoadedModel, ModelInputs
+from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
 from heedful.text.library_tokenizer import Span
-from heedful.text.tokenizer import whole_characters
+from heedful.text.tokenizer import valid_unicode
 from heedful.token_names import piece
 
-LONGEST = 64  # tokens of a target that an encoder–decoder writes
-MOST = 160  # letters of the library's own words in an error
+LONGEST = 64  # the most tokens of a target that an encoder–decoder generates
+MOST = 160  # the most characters of the library's message in an error
 
 
 @dataclass(frozen=True)
 class LoadedTransformers(LoadedModel):
     """A model of transformers with its tokenizer.
 
-    writer: the same model with its head, where that gives the next token of a text.
+    writer: the same model with its head, if it can generate text.
     """
 
     writer: nn.Module | None = None
     reads_pairs = True
 
-    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
-        """The inputs for a text or a pair; errors as `LoadedModel.read`, and `RunError`."""
-        with self.reporting():
-            return self._pass(self._inputs(text, second, cut))
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> ModelInputs:
+        """Return the inputs for a text or a pair; errors as in `LoadedModel.read`."""
+        with self.library_errors():
+            return self._model_inputs(self._inputs(text, second, cut))
 
-    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
-        """As `LoadedModel.contexts`, cut and framed by the library; `RunError` where it cannot."""
+    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
+        """See `LoadedModel.contexts`; the library splits the text."""
         self._check_fast("cut a text into contexts")
-        with self.reporting():
-            frame = len(self.tokenizer("")["input_ids"])
-            found = self.tokenizer(
-                whole_characters(text), padding=False, truncation=True,
-                max_length=frame + room_beside(frame, self.context_length, most),
+        with self.library_errors():
+            special = len(self.tokenizer("")["input_ids"])
+            encoding = self.tokenizer(
+                valid_unicode(text), padding=False, truncation=True,
+                max_length=special + room_for_text(special, self.context_length, most),
                 return_overflowing_tokens=True,
             )  # fmt: skip
-            names = [name for name in self.tokenizer.model_input_names if name in found]
+            names = [name for name in self.tokenizer.model_input_names if name in encoding]
             rows = (
-                {name: torch.tensor([found[name][i]]) for name in names}
-                for i in range(len(found["input_ids"]))
+                {name: torch.tensor([encoding[name][i]]) for name in names}
+                for i in range(len(encoding["input_ids"]))
             )
             return [
-                self._pass(self._on_device(row))
+                self._model_inputs(self._on_device(row))
                 for row in rows
-                if row["input_ids"].shape[1] > frame
+                if row["input_ids"].shape[1] > special
             ]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """As `LoadedModel.spans`, by the library's own offsets."""
-        self._check_fast("report where its tokens stand")
-        with self.reporting():
+        """See `LoadedModel.spans`; the spans are the library's offsets."""
+        self._check_fast("report the positions of its tokens")
+        with self.library_errors():
             N = self._inputs(text, second, cut)["input_ids"].shape[1]
             texts = [part for part in (text, second) if part is not None]
-            found = self.tokenizer(
+            encoding = self.tokenizer(
                 *texts, truncation=True, max_length=N, return_offsets_mapping=True
             )
         return [
             None if number is None or start == end else Span(number, start, end)
             for number, (start, end) in zip(
-                found.sequence_ids(0), found["offset_mapping"], strict=True
+                encoding.sequence_ids(0), encoding["offset_mapping"], strict=True
             )
         ]
 
-    def run(self, given: Pass) -> Any:
-        """The model's output for what `read` made; `RunError` where the library fails."""
-        with self.reporting():
-            return super().run(given)
+    def run(self, model_inputs: ModelInputs) -> Any:
+        """Return the model's output; raise a `RunError` if the library fails."""
+        with self.library_errors():
+            return super().run(model_inputs)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One label for each token, as our own tokenizers give them."""
+        """Return a printable label for each id, as heedful's tokenizers do."""
         return [piece(self.tokenizer, token) for token in ids]
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens that the model reads; None where nothing limits it."""
+        """The most tokens that the model reads; None if unlimited."""
         config: Any = self.model.config
         limits = [
             getattr(config.get_text_config(), "max_position_embeddings", None),
-            self.tokenizer.model_max_length,  # 10³⁰ where its files leave it out
+            self.tokenizer.model_max_length,  # 10³⁰ if its files do not set it
             *_table_lengths(self.model),
         ]
         return min((limit for limit in limits if limit and limit < 10**9), default=None)
 
-    def reporting(self) -> AbstractContextManager[None]:
-        """What goes wrong in the library, as one line."""
-        return reporting(f"run a {type(self.model).__name__}")
+    def library_errors(self) -> AbstractContextManager[None]:
+        """Turn the library's errors into one-line `RunError`s."""
+        return library_errors(f"run a {type(self.model).__name__}")
 
-    def _check_fast(self, what: str) -> None:
-        """Refuse a tokenizer that is written in Python."""
+    def _check_fast(self, task: str) -> None:
+        """Raise a `RunError` if the tokenizer is written in Python, and so cannot do a task."""
         if not self.tokenizer.is_fast:
             raise RunError(
-                f"a {type(self.tokenizer).__name__}, which does not {what}",
+                f"a {type(self.tokenizer).__name__}, which does not {task}",
                 expected="a tokenizer of the tokenizers library",
-                remedy="record each text alone, and name segments by their tokens, as "
+                remedy="record each text separately, and name segments by their tokens, such as "
                 "--segments question=40:60",
             )
 
     def _inputs(self, text: str, second: str | None, cut: bool) -> dict[str, Tensor]:
-        texts = [whole_characters(part) for part in (text, second) if part is not None]
-        found = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
-        length, context_length = found["input_ids"].shape[1], self.context_length
+        texts = [valid_unicode(part) for part in (text, second) if part is not None]
+        encoding = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
+        length, context_length = encoding["input_ids"].shape[1], self.context_length
         check_not_empty(length - len(self.tokenizer("")["input_ids"]))
         if not check_length(length, context_length, cut):
-            found = self.tokenizer(
+            encoding = self.tokenizer(
                 *texts, return_tensors="pt", truncation=True, max_length=context_length
             )
-        return self._on_device(found)
+        return self._on_device(encoding)
 
     def _on_device(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         device = next(self.model.parameters()).device
         return {name: tensor.to(device) for name, tensor in inputs.items()}
 
     @torch.inference_mode()
-    def _pass(self, inputs: dict[str, Tensor]) -> Pass:
-        """With what an encoder–decoder writes for them, greedily, as its decoder reads it."""
+    def _model_inputs(self, inputs: dict[str, Tensor]) -> ModelInputs:
+        """Add the token names; for an encoder–decoder, also generate the decoder's inputs."""
         tokens, config = self.pieces(inputs["input_ids"][0].tolist()), cast(Any, self.model.config)
         if not config.is_encoder_decoder:
-            return Pass(inputs, tokens)
-        target = written(self.model, inputs)
+            return ModelInputs(inputs, tokens)
+        target = greedy_output(self.model, inputs)
         inputs = {**inputs, "decoder_input_ids": target}
-        return Pass(inputs, tokens, self.pieces(target[0].tolist()))
+        return ModelInputs(inputs, tokens, self.pieces(target[0].tolist()))
 
 
 def _table_lengths(model: nn.Module) -> Iterator[int]:
-    """Rows of tables of positions, less those before the first, as RoBERTa's has for padding."""
+    """Yield the lengths of position tables, without rows for padding, as RoBERTa has."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             yield module.num_embeddings - first
 
 
-def written(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-    """What a model writes for its inputs, greedily, (1, N), without the end."""
+def greedy_output(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Generate greedily from a model's inputs; return the ids (1, N) without the end token."""
     ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=LONGEST)
     end = model.generation_config.eos_token_id
     ends = end if isinstance(end, list) else [end]
@@ -156,25 +156,25 @@ def written(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
 def open_transformers(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> LoadedTransformers:
-    """The model and tokenizer of a directory; `RunError` where it does not open whole."""
-    library = library_for(directory)
-    with reporting(f"open {directory}"):
+    """Load the model and tokenizer of a directory; raise a `RunError` if any part is missing."""
+    library = import_transformers(directory)
+    with library_errors(f"open {directory}"):
         tokenizer = read_tokenizer(library, directory)
-        config = from_files(library.AutoConfig, directory)
-        family = class_named(library, config)
-        if config.is_encoder_decoder:  # with its head, to write the target
+        config = from_pretrained(library.AutoConfig, directory)
+        family = model_class(library, config)
+        if config.is_encoder_decoder:  # needs its head, to generate the target
             family = library.AutoModelForSeq2SeqLM
         model = read_model(family, directory, device, allow_pickle)
-    # without its head a model computes the same attention, and no logits of a whole vocabulary
-    bare = model if config.is_encoder_decoder else model.base_model
-    continues = bare is not model and model.can_generate()
-    return LoadedTransformers(bare, tokenizer, directory, model if continues else None)
+    # without its head, a model computes the same attention but no logits over the vocabulary
+    base = model if config.is_encoder_decoder else model.base_model
+    generates = base is not model and model.can_generate()
+    return LoadedTransformers(base, tokenizer, directory, model if generates else None)
 
 
-def from_files(family: Any, directory: Path, **options: Any) -> Any:
-    """What a class of the library makes of a directory, whose own Python code is never run.
+def from_pretrained(family: Any, directory: Path, **options: Any) -> Any:
+    """Call `family.from_pretrained` on a directory, without running the directory's Python code.
 
-    Unless it is told so, the library asks on standard input whether it may run it.
+    By default the library asks on standard input whether to run such code.
     """
     try:
         return family.from_pretrained(directory, trust_remote_code=False, **options)
@@ -183,18 +183,18 @@ def from_files(family: Any, directory: Path, **options: Any) -> Any:
             raise
         raise RunError(
             f"{directory} needs code of its own, which heedful does not run",
-            expected="a model, a tokenizer and an image processor that transformers has",
-            remedy="read that code; where you trust it, open the model in Python with "
-            "trust_remote_code=True, and put heedful.record(model) around it",
+            expected="a model, a tokenizer and an image processor of transformers itself",
+            remedy="read that code; if you trust it, load the model in Python with "
+            "trust_remote_code=True, and run it inside heedful.record(model)",
         ) from error
 
 
 def read_tokenizer(library: Any, directory: Path) -> Any:
-    """The tokenizer of a directory, which gives all tokens of a text and no padding.
+    """Load the tokenizer of a directory, without truncation and padding.
 
-    Its files may ask for both, for the batches that its model was trained on.
+    Its files may set both, for the batches that its model was trained on.
     """
-    tokenizer = from_files(library.AutoTokenizer, directory)
+    tokenizer = from_pretrained(library.AutoTokenizer, directory)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         backend.no_padding()
@@ -204,50 +204,50 @@ def read_tokenizer(library: Any, directory: Path) -> Any:
 
 
 def read_model(family: Any, directory: Path, device: torch.device, allow_pickle: bool) -> Any:
-    """A model of a class of the library, in evaluation mode; `RunError` where weights lack."""
-    model, about = from_files(
+    """Load a model in evaluation mode; raise a `RunError` if weights are missing."""
+    model, about = from_pretrained(
         family,
         directory,
         dtype=torch.float32 if device.type == "cpu" else "auto",
         use_safetensors=None if allow_pickle else True,
         output_loading_info=True,
     )
-    missing = sorted(about["missing_keys"])  # which the library would draw at random
+    missing = sorted(about["missing_keys"])  # the library initialises these at random
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise RunError(
             f"{directory} has no weights for {missing[0]}{more}",
             expected="every weight of the model that config.json describes",
-            cause="a damaged checkpoint, or one of another class",
+            cause="a damaged checkpoint, or a checkpoint of another class",
         )
     model.config.get_text_config().use_cache = False
     return model.to(device).eval()
 
 
 @contextmanager
-def reporting(what: str) -> Iterator[None]:
-    """What goes wrong in the library, as one line: it cannot do `what`."""
+def library_errors(task: str) -> Iterator[None]:
+    """Turn the library's errors into one-line `RunError`s: it cannot do `task`."""
     try:
         yield
-    except (HeedfulError, Warning):  # a warning, where Python makes errors of them
+    except (HeedfulError, Warning):  # a warning, if Python is set to raise them as errors
         raise
-    except Exception as error:  # of many kinds: its own, the hub's, safetensors', json's, torch's
-        words = textwrap.shorten(str(error), MOST, placeholder=" …")
+    except Exception as error:  # of many types: the library's, safetensors', json's, torch's
+        message = textwrap.shorten(str(error), MOST, placeholder=" …")
         raise RunError(
-            f"transformers cannot {what}: {type(error).__name__}: {words}",
+            f"transformers cannot {task}: {type(error).__name__}: {message}",
             expected="a model with its tokenizer or image processor, in safetensors",
-            remedy="open it in Python, and put heedful.record(model) around it",
+            remedy="load it in Python, and run it inside heedful.record(model)",
         ) from error
 
 
-def library_for(directory: Path) -> Any:
-    """The library that opens what is in a directory; `RunError` where it is not installed."""
+def import_transformers(directory: Path) -> Any:
+    """Import transformers for the model of a directory; raise a `RunError` if not installed."""
     try:
         import transformers
     except ImportError as error:
         raise RunError(
-            f"{directory} holds a model that is none of ours, and transformers is not installed",
-            expected="a run, a GPT-2, a BERT or a Llama; or the library, which opens the others",
+            f"the model in {directory} needs transformers, which is not installed",
+            expected="a run, a GPT-2, a BERT or a Llama; or transformers, which loads the others",
             remedy="pip install 'transformers>=5.0'",
         ) from error
     transformers.logging.set_verbosity_error()
@@ -255,6 +255,6 @@ def library_for(directory: Path) -> Any:
     return transformers
 
 
-def class_named(library: Any, config: Any) -> Any:
-    """The class that wrote the weights, so that none is missing."""
+def model_class(library: Any, config: Any) -> Any:
+    """Return the model class that the configuration names, so that no weights are missing."""
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)

@@ -1,8 +1,7 @@
-"""A model that looks at images, opened by the transformers library with its image processor.
+"""Vision models, loaded by the transformers library with their image processor.
 
-What is recorded is one pass over an image as the processor makes it: resized and cut to what the
-model takes, which is also what is shown. Beside the image there may be a text. A model that writes
-about images writes one itself where none is given, and is given one where there is.
+One pass over an image is recorded, and the image is displayed as the processor resizes and crops
+it. A model that generates text reads the text that the caller passes, or generates one itself.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.loaded.loaded_model import Pass
+from heedful.loaded.loaded_model import ModelInputs
 from heedful.loaded.transformers_models import (
     LoadedTransformers,
-    class_named,
-    from_files,
-    library_for,
+    from_pretrained,
+    greedy_output,
+    import_transformers,
+    library_errors,
+    model_class,
     read_model,
     read_tokenizer,
-    reporting,
-    written,
 )
 from heedful.recording import Recording
 from heedful.recording.pixels import pixels_of
 
-SETTINGS = ("preprocessor_config.json", "processor_config.json")  # of a processor, in a directory
+SETTINGS = ("preprocessor_config.json", "processor_config.json")  # files of image processors
 
 
 class ImageWarning(UserWarning):
-    """A model cuts images in a way that is not known, and its recording has no picture."""
+    """The patch layout of a model's images is unknown, so the recording has no picture."""
 
 
 @dataclass(frozen=True)
 class LoadedVision(LoadedTransformers):
-    """A model of transformers that looks at images, with its image processor.
+    """A vision model of transformers with its image processor.
 
-    processor: of transformers, which makes tensors of an image. The tokenizer is None where the
-    model reads no text.
+    processor: the image processor of transformers, which turns images into tensors. The tokenizer
+    is None if the model reads no text.
     """
 
     processor: Any = None
@@ -59,102 +58,103 @@ class LoadedVision(LoadedTransformers):
         cut: bool = False,
         **options: Any,
     ) -> Recording:
-        """One pass over an image, and a text where one is given, recorded with the image.
+        """Record one pass over an image and an optional text.
 
         Args:
-            text: what the model reads, or is made to write, beside the image.
-            second: none: a model that looks at images reads one text.
-            image: a path, a PIL image, an array (h, w, 3).
-            cut: as `read`.
-            options: `verify` and `progress` of `recorded`, and those of `heedful.record`.
+            text: the text that the model reads with the image, or is forced to generate.
+            second: must be None.
+            image: a path, a PIL image or an array (h, w, 3).
+            cut: as in `read`.
+            options: `verify` and `progress` of `record_inputs`, and options of `heedful.record`.
 
         Returns:
-            the finished recording with its `images`; where the way in which the model cuts them is
-            not known, there is none, and a `ImageWarning` reports it.
+            the finished recording with its `images`, which are missing, with an `ImageWarning`, if
+            the model's patch layout is unknown.
 
         Raises:
-            ArgumentError: no image, or what is none; a text for a model that reads none; a second;
-                `verify` of a model of which only the side that looks runs.
-            RunError: what the library reported of a pass that failed, or no attention that is seen.
+            ArgumentError: `image` is missing or no image, the model reads no text, there is a
+                second text, or `verify` is set and only the model's vision part runs.
+            RunError: the library raised an error, or no attention was recorded.
         """
         name = type(self.model).__name__
         if image is None:
             raise ArgumentError(
                 f"no image for a {name}",
-                expected="one: it looks at images",
-                remedy="--image photo.jpg, in Python image=…",
+                expected="an image: this is a vision model",
+                remedy="pass --image photo.jpg, in Python image=…",
             )
         if second is not None:
             raise ArgumentError("a second text", expected="one text at most, beside the image")
         if text is not None and self.tokenizer is None:
             raise ArgumentError(f"a text for a {name}", expected="an image alone")
         pixels = pixels_of(image).data
-        with torch.inference_mode(), self.reporting():
-            seen = self._seen(pixels)
-            given = Pass(self._inputs_beside(seen, text, cut), [])
-        if options.get("verify") and self._looks_alone(given):
+        with torch.inference_mode(), self.library_errors():
+            image_inputs = self._image_inputs(pixels)
+            model_inputs = ModelInputs(self._all_inputs(image_inputs, text, cut), [])
+        if options.get("verify") and self._is_image_only(model_inputs):
             raise ArgumentError(
                 f"verify of a {name} on an image alone",
-                expected="a model that runs whole",
-                remedy="leave it out, or record its vision model in Python",
+                expected="a model of which every part runs",
+                remedy="leave verify out, or record its vision model in Python",
             )
-        recording = self.recorded(given, **options)
+        recording = self.record_inputs(model_inputs, **options)
         try:
-            recording.set_images([_shown(seen)], processor=self.processor)
+            recording.set_images([_image_pixels(image_inputs)], processor=self.processor)
         except ArgumentError as error:
             warnings.warn(f"no picture is shown: {error}", ImageWarning, stacklevel=2)
         return recording
 
-    def run(self, given: Pass) -> Any:
-        """The model's output; of an image alone, CLIP and its like run the side that looks."""
+    def run(self, model_inputs: ModelInputs) -> Any:
+        """Return the model's output; on an image alone, CLIP and its like run the vision part."""
         model: Any = self.model
-        with self.reporting():
-            run = model.get_image_features if self._looks_alone(given) else model
-            return run(**given.inputs)
+        with self.library_errors():
+            run = model.get_image_features if self._is_image_only(model_inputs) else model
+            return run(**model_inputs.inputs)
 
-    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
-        """Refused: it looks at an image, and has no text alone; `ArgumentError`."""
+    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
+        """Raise an `ArgumentError`: a vision model reads no text without an image."""
         raise ArgumentError(
             f"a text alone for a {type(self.model).__name__}",
             expected="a model that reads texts",
-            cause="it looks at images",
+            cause="this is a vision model",
         )
 
-    def _looks_alone(self, given: Pass) -> bool:
-        """Whether a model that compares texts and images is given an image and no text."""
-        return hasattr(self.model, "get_image_features") and "input_ids" not in given.inputs
+    def _is_image_only(self, model_inputs: ModelInputs) -> bool:
+        """Whether a model with a text and a vision part has inputs for an image alone."""
+        return hasattr(self.model, "get_image_features") and "input_ids" not in model_inputs.inputs
 
-    def _seen(self, pixels: Tensor) -> dict[str, Tensor]:
-        """What the processor makes of an image, as far as the model takes it."""
+    def _image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
+        """Return the processor's tensors of an image that the model accepts."""
         from PIL import Image
 
-        found = self.processor(images=Image.fromarray(pixels.numpy()), return_tensors="pt")
-        return self._taken({n: value for n, value in found.items() if isinstance(value, Tensor)})
+        output = self.processor(images=Image.fromarray(pixels.numpy()), return_tensors="pt")
+        tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
+        return self._accepted(tensors)
 
-    def _taken(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those that are arguments of the model, on its device."""
-        takes = inspect.signature(self.model.forward).parameters
-        return self._on_device({name: inputs[name] for name in inputs if name in takes})
+    def _accepted(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the inputs that are arguments of the model, on its device."""
+        parameters = inspect.signature(self.model.forward).parameters
+        return self._on_device({name: inputs[name] for name in inputs if name in parameters})
 
-    def _inputs_beside(
-        self, seen: dict[str, Tensor], text: str | None, cut: bool
+    def _all_inputs(
+        self, inputs: dict[str, Tensor], text: str | None, cut: bool
     ) -> dict[str, Tensor]:
-        """What the model is given beside the image: a text, or what it writes where there is none.
+        """Add the text, or without one the text that the model generates, to the image's inputs.
 
-        A decoder is given the text as if it had been written.
+        A decoder reads the text as if it had generated it.
         """
-        takes = inspect.signature(self.model.forward).parameters
-        if "decoder_input_ids" in takes:
-            ids = written(self.model, seen) if text is None else self._as_written(text, cut)
-            return seen | {"decoder_input_ids": ids}
+        parameters, model = inspect.signature(self.model.forward).parameters, self.model
+        if "decoder_input_ids" in parameters:
+            ids = greedy_output(model, inputs) if text is None else self._decoder_ids(text, cut)
+            return inputs | {"decoder_input_ids": ids}
         if text is not None:
-            return seen | self._taken(self._inputs(text, None, cut))
-        if "input_ids" not in takes or hasattr(self.model, "get_image_features"):
-            return seen
-        return seen | {"input_ids": written(self.model, seen)}
+            return inputs | self._accepted(self._inputs(text, None, cut))
+        if "input_ids" not in parameters or hasattr(model, "get_image_features"):
+            return inputs
+        return inputs | {"input_ids": greedy_output(model, inputs)}
 
-    def _as_written(self, text: str, cut: bool) -> Tensor:
-        """The ids of a text as a decoder reads them once it has written it: a start, and no end."""
+    def _decoder_ids(self, text: str, cut: bool) -> Tensor:
+        """Return the ids of a text as a decoder's inputs: with a start token, without an end."""
         ids = self._inputs(text, None, cut)["input_ids"]
         model: Any = self.model
         start = model.config.decoder_start_token_id
@@ -167,16 +167,16 @@ class LoadedVision(LoadedTransformers):
         return torch.cat([ids.new_tensor([[start]]), ids], dim=1)
 
 
-def _shown(seen: dict[str, Tensor]) -> Tensor:
-    """The image as the model saw it, (3, h, w), its values as they were normalised."""
-    if "pixel_values" in seen and seen["pixel_values"].ndim == 4:
-        return seen["pixel_values"][0]
-    shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in seen.items())
+def _image_pixels(inputs: dict[str, Tensor]) -> Tensor:
+    """Return the image that the model reads, (3, h, w), with normalised values."""
+    if "pixel_values" in inputs and inputs["pixel_values"].ndim == 4:
+        return inputs["pixel_values"][0]
+    shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in inputs.items())
     raise ArgumentError(f"an image as {shapes}", expected="pixel_values (1, 3, h, w)")
 
 
 def reads_images(directory: Path) -> bool:
-    """Whether a directory has the settings of an image processor."""
+    """Whether the directory has the settings of an image processor."""
     files = [path for name in SETTINGS if (path := directory / name).is_file()]
     return any('"image_processor' in path.read_text("utf-8", errors="replace") for path in files)
 
@@ -184,14 +184,14 @@ def reads_images(directory: Path) -> bool:
 def open_vision(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> LoadedVision:
-    """As `open_transformers`, with the image processor, and a tokenizer where there is one."""
-    library = library_for(directory)
-    with reporting(f"open {directory}"):
-        config = from_files(library.AutoConfig, directory)
-        processor = from_files(library.AutoImageProcessor, directory)
+    """Load the model, image processor and, if any, tokenizer of a directory."""
+    library = import_transformers(directory)
+    with library_errors(f"open {directory}"):
+        config = from_pretrained(library.AutoConfig, directory)
+        processor = from_pretrained(library.AutoImageProcessor, directory)
         has_text = any(directory.glob("tokenizer*.json")) or any(directory.glob("vocab.*"))
         tokenizer = read_tokenizer(library, directory) if has_text else None
-        model = read_model(class_named(library, config), directory, device, allow_pickle)
-    writes = config.is_encoder_decoder or model.can_generate()
-    whole = model if writes else model.base_model
-    return LoadedVision(whole, tokenizer, directory, processor=processor)
+        model = read_model(model_class(library, config), directory, device, allow_pickle)
+    if not (config.is_encoder_decoder or model.can_generate()):
+        model = model.base_model
+    return LoadedVision(model, tokenizer, directory, processor=processor)

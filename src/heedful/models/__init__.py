@@ -1,8 +1,8 @@
-"""Floor 3: configurations and whole models."""
+"""Floor 3: the GPT, the BERT and the encoder–decoder, with their configurations."""
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy_imports import lazily
+from heedful.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from heedful.models.bert import Bert, BertOutput
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from heedful.models.description import (
         Description,
         Part,
-        Passage,
         Setting,
+        ShapeStep,
         describe,
         describe_files,
     )
-    from heedful.models.directory import load_model, model_shape, write_description
+    from heedful.models.directory import load_model, meta_model, write_model_config
     from heedful.models.gpt import GPT, GPTOutput, loss
-    from heedful.models.huggingface.export import equal_of, export_model
+    from heedful.models.huggingface.export import equivalent_type, export_model
     from heedful.models.huggingface.hub import model_directory
     from heedful.models.parameters import parameters_of
     from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
@@ -31,24 +31,24 @@ __all__ = [
     "GPTConfig",
     "GPTOutput",
     "Part",
-    "Passage",
+    "ShapeStep",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Seq2SeqOutput",
     "Setting",
     "describe",
     "describe_files",
-    "equal_of",
+    "equivalent_type",
     "export_model",
     "load_model",
     "loss",
     "model_directory",
-    "model_shape",
+    "meta_model",
     "parameters_of",
-    "write_description",
+    "write_model_config",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "heedful.models.bert": ["Bert", "BertOutput"],
@@ -56,14 +56,14 @@ __getattr__, __dir__ = lazily(
         "heedful.models.description": [
             "Description",
             "Part",
-            "Passage",
+            "ShapeStep",
             "Setting",
             "describe",
             "describe_files",
         ],
-        "heedful.models.directory": ["load_model", "model_shape", "write_description"],
+        "heedful.models.directory": ["load_model", "meta_model", "write_model_config"],
         "heedful.models.gpt": ["GPT", "GPTOutput", "loss"],
-        "heedful.models.huggingface.export": ["equal_of", "export_model"],
+        "heedful.models.huggingface.export": ["equivalent_type", "export_model"],
         "heedful.models.huggingface.hub": ["model_directory"],
         "heedful.models.parameters": ["parameters_of"],
         "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],

@@ -1,6 +1,6 @@
-"""The likeliest targets of a source, greedily or by beam search, with a cache: from ids to ids.
+"""Greedy and beam search for the most probable targets of a source, with a key/value cache.
 
-B sources, K beams of each, V vocabulary.
+B sources, K beams per source, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from heedful.models.seq2seq import Seq2Seq
 
 
 class Translation(NamedTuple):
-    """A target that was found.
+    """A target of the search.
 
-    ids: its tokens, without begin and end. logarithm: that of its probability, the end's with it.
-    score: the logarithm over the penalty of its length, by which targets are compared. finished:
-    whether it has its end, or was cut at the longest.
+    ids: its tokens, without begin and end. log_prob: its log-probability, the end included.
+    score: log_prob divided by the length penalty; targets are ranked by it. finished:
+    whether the target has its end; otherwise it was truncated at the maximal length.
     """
 
     ids: list[int]
-    logarithm: float
+    log_prob: float
     score: float
     finished: bool
 
@@ -36,20 +36,20 @@ def translate(
     sources: Sequence[Sequence[int]],
     search: Search | None = None,
 ) -> list[list[Translation]]:
-    """The best targets of each source, best first, at most as many as there are beams.
+    """Return the best targets of each source, best first, at most as many as beams.
 
-    The K likeliest ways to go on are kept at each step. One that ends is finished and leaves its
-    place empty, as in Bahdanau et al. 2014 (arXiv:1409.0473), so that unlikely early ends do not
-    crowd out the rest; one that can no longer beat the best finished target is let go. Where none
-    is finished by the longest length, the unfinished ones are returned.
+    Each step keeps the K most probable continuations. A beam that ends is finished and reduces the
+    number of beams, as in Bahdanau et al. 2014 (arXiv:1409.0473), so that improbable early ends do
+    not crowd out the rest. A beam that can no longer beat the best finished target is dropped. If
+    no target is finished at the maximal length, the unfinished targets are returned.
 
     Args:
         model: in evaluation mode.
-        sources: ids of each, without an end.
+        sources: the ids of each source, without an end.
         search: default `Search()`.
 
     Raises:
-        ArgumentError: no sources, or one that the context does not hold.
+        ArgumentError: no sources, or a source longer than the context.
     """
     if not len(sources):
         raise ArgumentError("no sources", expected="at least one")
@@ -59,7 +59,7 @@ def translate(
 
 
 class _Beams:
-    """The search: rows b·K to b·K + K − 1 of every tensor are the beams of source b."""
+    """The state of a search: rows b·K to b·K + K − 1 of every tensor are the beams of source b."""
 
     def __init__(self, model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search) -> None:
         config = model.config
@@ -76,57 +76,57 @@ class _Beams:
         rows, length = self.keep.shape
         self.cache = model.new_cache(rows, length, self.longest)
         self.targets = torch.full((rows, 1), config.begin, device=device)
-        # Only the first beam of each source is real yet: all of them are still the same
-        self.logarithms = torch.full((self.count, K), -math.inf, device=device)
-        self.logarithms[:, 0] = 0.0
+        # All beams of a source are identical at first, so only its first beam is active
+        self.log_probabilities = torch.full((self.count, K), -math.inf, device=device)
+        self.log_probabilities[:, 0] = 0.0
         self.finished: list[list[Translation]] = [[] for _ in sources]
 
     def run(self) -> list[list[Translation]]:
         for _ in range(self.longest):
             self._step()
-            if self.logarithms.isneginf().all():
+            if self.log_probabilities.isneginf().all():
                 break
         return [
-            sorted(found or self._unfinished(b), key=lambda target: -target.score)
-            for b, found in enumerate(self.finished)
+            sorted(targets or self._unfinished(b), key=lambda target: -target.score)
+            for b, targets in enumerate(self.finished)
         ]
 
     def _step(self) -> None:
         K, V = self.search.beams, self.model.config.vocabulary
-        onward = self.logarithms[:, :, None] + self._next().unflatten(0, (self.count, K))
-        best = onward.flatten(1).topk(K)
+        extended = self.log_probabilities[:, :, None] + self._next().unflatten(0, (self.count, K))
+        best = extended.flatten(1).topk(K)
         beams, tokens = best.indices // V, best.indices % V
         rows = (beams + K * torch.arange(self.count, device=beams.device)[:, None]).flatten()
-        places = torch.tensor([K - len(found) for found in self.finished], device=beams.device)
-        kept = torch.arange(K, device=beams.device) < places[:, None]
-        ends = kept & (tokens == self.model.config.end) & ~best.values.isneginf()
+        active = torch.tensor([K - len(targets) for targets in self.finished], device=beams.device)
+        is_active = torch.arange(K, device=beams.device) < active[:, None]
+        ends = is_active & (tokens == self.model.config.end) & ~best.values.isneginf()
         self._finish(best.values, rows.view_as(beams), ends)
         hopeless = best.values / self.search.penalty(self.longest) <= self._best_scores()
-        self.logarithms = best.values.masked_fill(~kept | ends | hopeless, -math.inf)
+        self.log_probabilities = best.values.masked_fill(~is_active | ends | hopeless, -math.inf)
         self.targets = torch.cat([self.targets[rows], tokens.view(-1, 1)], dim=1)
         if K > 1:
             self.cache.reorder(rows)
 
     def _best_scores(self) -> Tensor:
-        """Of each source the best finished target's, (B, 1)."""
-        scores = [max((target.score for target in found), default=-math.inf)
-                  for found in self.finished]  # fmt: skip
+        """Return the score of each source's best finished target, (B, 1)."""
+        scores = [max((target.score for target in targets), default=-math.inf)
+                  for targets in self.finished]  # fmt: skip
         return torch.tensor(scores, device=self.targets.device)[:, None]
 
     def _next(self) -> Tensor:
-        """Log-probabilities (B·K, V) of the next token; a target never begins again."""
+        """Return log-probabilities (B·K, V) of the next token; `begin` is excluded."""
         states = self.model.decoder_states(
             self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
         )
-        likely = self.model.head(states[-1][:, -1]).float().log_softmax(-1)
-        likely[:, self.model.config.begin] = -math.inf
-        return likely
+        log_probabilities = self.model.head(states[-1][:, -1]).float().log_softmax(-1)
+        log_probabilities[:, self.model.config.begin] = -math.inf
+        return log_probabilities
 
     def _finish(self, values: Tensor, rows: Tensor, ends: Tensor) -> None:
-        for b, place in ends.nonzero().tolist():
-            logarithm, ids = float(values[b, place]), self.targets[rows[b, place], 1:].tolist()
-            score = logarithm / self.search.penalty(len(ids) + 1)
-            self.finished[b].append(Translation(ids, logarithm, score, True))
+        for b, k in ends.nonzero().tolist():
+            value, ids = float(values[b, k]), self.targets[rows[b, k], 1:].tolist()
+            score = value / self.search.penalty(len(ids) + 1)
+            self.finished[b].append(Translation(ids, value, score, True))
 
     def _unfinished(self, source: int) -> list[Translation]:
         K = self.search.beams
@@ -134,7 +134,7 @@ class _Beams:
             Translation(ids, value, value / self.search.penalty(len(ids)), False)
             for ids, value in zip(
                 self.targets[source * K : source * K + K, 1:].tolist(),
-                self.logarithms[source].tolist(),
+                self.log_probabilities[source].tolist(),
                 strict=True,
             )
             if value > -math.inf

@@ -1,6 +1,6 @@
-"""BERT: an encoder that reads a text, or a pair of texts, from both sides at once.
+"""BERT: a bidirectional encoder of a text or a pair of texts.
 
-One frozen configuration names its heads. B batch, N tokens, V vocabulary.
+Its configuration selects the output heads. B batch, N tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from heedful.ops.masks import Padding
 
 
 class BertOutput(NamedTuple):
-    """What a BERT says of a batch; None where the model has no such part.
+    """The output of a BERT for a batch.
 
-    logits: (B, N, V), for the word at each place. hidden_states: (B, N, width), the embeddings,
-    then after each block. pooled: (B, width), one vector for the whole input.
+    logits: (B, N, V), for the token at each position; None without a masked-word head.
+    hidden_states: (B, N, width), the embeddings, then the output of each block.
+    pooled: (B, width), one vector for the input; None without a pooler.
     """
 
     logits: Tensor | None
@@ -38,7 +39,7 @@ class BertOutput(NamedTuple):
 
 
 class Bert(nn.Module):
-    """An encoder with norms after its layers, learned positions, and segments.
+    """An encoder with post-norm blocks, learned positions, and segment embeddings.
 
     Source: Devlin et al. 2018, *BERT: pre-training of deep bidirectional transformers for
     language understanding* (arXiv:1810.04805); document 000 (Chung).
@@ -67,17 +68,17 @@ class Bert(nn.Module):
     def forward(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> BertOutput:
-        """Hidden states, and what the model's heads make of them.
+        """Compute hidden states, logits and the pooled vector.
 
         Args:
-            ids: token ids (B, N), with [CLS] and [SEP] where the tokenizer puts them.
-            segments: (B, N), 0 for the tokens of the first text and 1 for the second's; default 0.
-            keep: boolean (B, N), False for padding, on either side, which nothing attends to. A
+            ids: token ids (B, N), including [CLS] and [SEP].
+            segments: (B, N), 0 for tokens of the first text and 1 for the second; default 0.
+            keep: boolean (B, N), False for padding on either side, which no token attends to. A
                 token's position is its column, padding included, as in transformers.
 
         Raises:
-            ArgumentError: more tokens than the context, an id or a segment that has no row, or
-                segments or a keep of another shape than ids.
+            ArgumentError: more tokens than the context, an id or a segment out of range, or
+                segments or keep of another shape than ids.
         """
         states = self.hidden_states(ids, segments=segments, keep=keep)
         logits = None if self.head is None else self.head(states[-1])
@@ -87,7 +88,7 @@ class Bert(nn.Module):
     def hidden_states(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """The hidden states alone, arguments as `forward`."""
+        """Compute only the hidden states; arguments as `forward`."""
         x, mask = self._embed(ids, segments, keep)
         states = [x]
         for block in self.blocks:
@@ -97,13 +98,13 @@ class Bert(nn.Module):
     def steps(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Iterator[Steps]:
-        """Every intermediate of attention, layer after layer, (B, H, N, N) each: for short texts.
+        """Yield the intermediates of attention, (B, H, N, N) each, layer by layer: for short texts.
 
-        A layer's are made when they are asked for, so that one who keeps few needs room for few.
+        Each layer is computed when the iterator reaches it, so unused layers take no memory.
         """
         x, mask = self._embed(ids, segments, keep)
         for block in cast("list[PostNormBlock]", self.blocks):
-            yield block.attend.steps(block.attended(x), mask=mask)
+            yield block.attend.steps(block.attention_input(x), mask=mask)
             x = block(x, mask=mask)
 
     def _embed(
@@ -117,7 +118,7 @@ class Bert(nn.Module):
                     f"segments {tuple(segments.shape)}",
                     expected=f"the shape of ids, {tuple(ids.shape)}",
                 )
-            check_rows("segments", segments, config.segments, "more texts than the model knows")
+            check_rows("segments", segments, config.segments, "more texts than the model has rows")
         if keep is not None:
             check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
@@ -126,10 +127,10 @@ class Bert(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """The paper's: normal weights, biases 0, norms 1; nothing for [PAD].
+        """Initialise as the paper does: normal weights, biases 0, norms 1, and zeros for [PAD].
 
-        The deviation of 0.02 belongs to a width of 768; the same size of sums asks for more in
-        narrower models.
+        The paper's standard deviation, 0.02, is for a width of 768. Narrower models get a larger
+        one, so that sums over the width have the same variance.
         """
         deviation = 0.02 * math.sqrt(768 / self.config.width)
         for name, parameter in self.named_parameters():
@@ -142,7 +143,7 @@ class Bert(nn.Module):
 
 
 class MaskedWordHead(nn.Module):
-    """From a hidden state to a logit for each word: a layer, a norm, and the token table."""
+    """The masked-word head: a linear layer, an activation, a norm, and the tied token table."""
 
     def __init__(self, config: BertConfig, tokens: nn.Embedding) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class MaskedWordHead(nn.Module):
         self.output.weight = tokens.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., width) to (..., V)."""
+        """Map hidden states (..., width) to logits (..., V)."""
         return self.output(self.norm(self.activation(self.transform(x))))
 
 

@@ -1,4 +1,4 @@
-"""What a model is given, checked where a person would meet the error."""
+"""Checks of a model's inputs, with errors that name the cause."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from heedful.errors import ArgumentError
 def check_ids(
     ids: Tensor, rows: int, context_length: int, *, start: int = 0, name: str = "text"
 ) -> None:
-    """Refuse what is no batch of token ids (B, N) within the token table and the context.
+    """Check that `ids` is a batch of token ids (B, N) that fits the token table and the context.
 
-    A cache holds `start` tokens already; `name` says what the ids are of.
+    `start` is the number of tokens in the cache; `name` appears in the errors.
 
     Raises:
-        ArgumentError: no whole numbers (B, N), more tokens than the context, an id without a row.
+        ArgumentError: not integers (B, N), more tokens than the context, or an id out of range.
     """
     if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
         raise ArgumentError(
@@ -28,15 +28,15 @@ def check_ids(
         raise ArgumentError(
             f"a {name} of {start + ids.shape[1]:,} tokens",
             expected=f"at most the model's context of {context_length:,}",
-            remedy="give fewer at once, or train with a longer context",
+            remedy="pass fewer at once, or train with a longer context",
         )
     check_rows(f"{name} ids", ids, rows, "ids of another tokenizer")
 
 
 def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
-    """Refuse numbers without a row, where it costs nothing: an accelerator would have to wait.
+    """Check that indices are in range; only on the CPU, because a GPU would have to synchronise.
 
-    Inside `torch.compile` there are no numbers yet: who compiles checks them before.
+    `torch.compile` has no values to check, so the caller checks them before.
     """
     if torch.compiler.is_compiling() or not numbers.is_cpu or not numbers.numel():
         return
@@ -48,12 +48,12 @@ def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
 
 
 def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep") -> None:
-    """Refuse what is no booleans (B, start + N), which tokens are real, those of a cache first."""
-    wanted = (len(ids), start + ids.shape[1])
-    if keep.dtype != torch.bool or keep.shape != wanted:
+    """Check that `keep` is boolean (B, start + N): True for real tokens, cached tokens first."""
+    expected = (len(ids), start + ids.shape[1])
+    if keep.dtype != torch.bool or keep.shape != expected:
         raise ArgumentError(
             f"{name} {tuple(keep.shape)} of {keep.dtype}",
-            expected=f"booleans {wanted}",
+            expected=f"booleans {expected}",
             cause="padding for the new tokens only, where a cache holds earlier ones"
             if start
             else None,

@@ -1,6 +1,6 @@
-"""The shapes of the models: what can be chosen of each, checked when it is made.
+"""Configurations of the GPT, the BERT and the encoder–decoder, validated when created.
 
-They know no torch, so that the help of a command, which lists their fields, is there at once.
+This module does not import torch, so that `--help`, which lists the fields, is fast.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from heedful.layers.options import (
 )
 from heedful.rotary_scaling import RotaryScaling
 
-# The weights of a run, by what they are: with the lowest validation loss, and the latest
+# The weights of a run with the lowest validation loss, and the latest weights
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
-SHARDED = "state/sharded"  # where the latest are, if many processes wrote them, each its part
+SHARDED = "state/sharded"  # the latest weights, if several processes wrote them
 
 
 @dataclasses.dataclass(frozen=True)
 class GPTConfig(Configuration):
-    """The shape of a GPT.
+    """The architecture of a GPT.
 
     >>> GPTConfig(vocabulary=100, width=60, heads=8)
     Traceback (most recent call last):
@@ -47,7 +47,7 @@ divides the width; try 6 heads
         None, "Numbers in each head's query and key; default: width / heads.", low=1
     )
     window: int | None = setting(
-        None, "How many tokens each sees, itself the last; default: all before it.", low=1
+        None, "Tokens that each token may attend to, itself included; default: all before.", low=1
     )
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
@@ -57,12 +57,12 @@ divides the width; try 6 heads
     )
     rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
     rotary_scaling: RotaryScaling | None = setting(  # noqa: RUF009
-        None, "Which rotary frequencies are slowed."
+        None, "Scaling of the rotary frequencies."
     )
     convolution: int = setting(
         0,
-        "How many tokens back a short convolution goes, which adds to each token's vector those "
-        "before it; 0: none.",
+        "Reach of a short convolution, in tokens: it adds the vectors of previous tokens to each "
+        "token's vector; 0: none.",
         low=0,
     )
     activation: str = setting(
@@ -71,25 +71,23 @@ divides the width; try 6 heads
     norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
     norm_order: str = setting(
         "pre",
-        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004 by Zhang, "
-        "BERT).",
+        "Norms before each layer (pre, as in GPT-2), or after each residual sum (post, as in "
+        "document 004 by Zhang and BERT).",
         choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     qk_norm: bool = setting(True, "RMSNorm on each query and key.")
-    bias: bool = setting(False, "Biases where heads are joined and in the feed-forward layer.")
+    bias: bool = setting(False, "Biases in attention's output and in the feed-forward layer.")
     feed_bias: bool | None = setting(
-        None, "Biases in the feed-forward layer; default: where heads have them."
+        None, "Biases in the feed-forward layer; default: as attention's output."
     )
     logit_bias: bool = setting(False, "A bias in the output layer.")
     attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
     tied: bool = setting(True, "The output layer shares the token table.")
     dropout: float = setting(
-        0.0, "Share of weights and of outputs of layers dropped while training.", low=0.0, high=0.9
+        0.0, "Dropout rate of attention weights and layer outputs.", low=0.0, high=0.9
     )
-    embedding_dropout: float = setting(
-        0.0, "Share of the embeddings dropped while training.", low=0.0, high=0.9
-    )
+    embedding_dropout: float = setting(0.0, "Dropout rate of the embeddings.", low=0.0, high=0.9)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +113,7 @@ divides the width; try 6 heads
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Configuration):
-    """The shape of a BERT; the defaults are those of BERT base, the model of document 000 (Chung).
+    """The architecture of a BERT; the defaults are BERT base, the model of document 000 (Chung).
 
     >>> config = BertConfig(layers=24, width=1024, heads=16)  # BERT large
     >>> config.hidden or 4 * config.width
@@ -124,9 +122,7 @@ class BertConfig(Configuration):
 
     vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
     context_length: int = setting(512, "Tokens that the model sees at once.", low=1)
-    segments: int = setting(
-        2, "Rows of the segment table: which text of a pair a token is of.", low=1
-    )
+    segments: int = setting(2, "Rows of the segment table: the texts of a pair.", low=1)
     width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
     layers: int = setting(12, "Transformer blocks.", low=1)
     heads: int = setting(12, "Heads in each block; they divide the width.", low=1)
@@ -138,16 +134,14 @@ class BertConfig(Configuration):
     )
     norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
     padding: int | None = setting(
-        0, "The id of [PAD], whose row reading does not train; none: all rows are trained.", low=0
+        0, "The id of [PAD], whose input embedding gets no gradient; none: all get one.", low=0
     )
-    pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
-    masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
+    pooler: bool = setting(True, "A layer that computes one vector for the input.")
+    masked_words: bool = setting(True, "A head that predicts the word at a [MASK].")
     dropout: float = setting(
-        0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
+        0.1, "Dropout rate of embeddings and layer outputs.", low=0.0, high=0.9
     )
-    attention_dropout: float = setting(
-        0.1, "Share of attention weights dropped while training.", low=0.0, high=0.9
-    )
+    attention_dropout: float = setting(0.1, "Dropout rate of attention weights.", low=0.0, high=0.9)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,10 +154,10 @@ class BertConfig(Configuration):
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig(Configuration):
-    """The shape of an encoder–decoder; source and target share a vocabulary.
+    """The architecture of an encoder–decoder; source and target share a vocabulary.
 
-    The last two rows of the token table are the model's own: `begin`, which a target starts from,
-    and `end`, which closes sources and targets.
+    The last two ids are no ids of the tokenizer: `begin`, the first token of a target, and `end`,
+    the last token of sources and targets.
 
     >>> config = Seq2SeqConfig(vocabulary=30)
     >>> config.begin, config.end
@@ -174,7 +168,7 @@ class Seq2SeqConfig(Configuration):
         dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
     )
     context_length: int = setting(
-        128, "Tokens of a source or a target at most, its end with them.", low=1
+        128, "Maximal tokens of a source or a target, its end included.", low=1
     )
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(2, "Blocks of the encoder.", low=1)
@@ -191,7 +185,7 @@ class Seq2SeqConfig(Configuration):
     norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
     norm_order: str = setting(
         "pre",
-        "Norms before each part (pre), or after each sum (post: the paper of 2017).",
+        "Norms before each layer (pre), or after each residual sum (post: the paper of 2017).",
         choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
@@ -199,7 +193,7 @@ class Seq2SeqConfig(Configuration):
     tied: bool = setting(True, "The output layer shares the target's token table.")
     dropout: float = setting(
         0.1,
-        "Share of weights, embeddings and outputs of layers dropped while training.",
+        "Dropout rate of attention weights, embeddings and layer outputs.",
         low=0.0,
         high=0.9,
     )
@@ -216,10 +210,10 @@ class Seq2SeqConfig(Configuration):
 
     @property
     def begin(self) -> int:
-        """The id from which a target starts."""
+        """The id of a target's first token."""
         return self.vocabulary - 2
 
     @property
     def end(self) -> int:
-        """The id that closes a source or a target."""
+        """The id of the last token of a source or a target."""
         return self.vocabulary - 1

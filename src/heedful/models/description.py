@@ -1,7 +1,7 @@
-"""What a model is: its settings, its parameters by part, and the shapes that a batch goes through.
+"""Descriptions of models: settings, parameters by part, and the tensor shapes of a forward pass.
 
-B texts, N tokens (of a target, where there is a source), M tokens of the source. The numbers are
-read off the model's own layers.
+B sequences, N tokens (in an encoder–decoder: of the target), M tokens of the source. The numbers
+are read from the model's layers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from heedful.models.gpt import GPT
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.seq2seq import Seq2Seq
 
-Size: TypeAlias = int | str  # a number, or a letter for what a batch decides
+Size: TypeAlias = int | str  # a number, or a letter for a size that depends on the batch
 Shape: TypeAlias = tuple[Size, ...]
 IDS: Shape = ("B", "N")
 
 
 class Setting(NamedTuple):
-    """One setting: its name, its value, and what it means."""
+    """A setting: its name, value and meaning."""
 
     name: str
     value: Any
@@ -42,9 +42,9 @@ class Setting(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a model, which stands in it so many `times`, and the `parameters` of one.
+    """A part of a model that occurs `times` times, with `parameters` parameters each time.
 
-    `parts` are what it is made of; `note` says what its number does not, such as a shared table.
+    `parts` are its components; `note` qualifies the number, such as a shared table.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Part(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The parameters of all of them."""
+        """The parameters of all occurrences."""
         return self.times * self.parameters
 
 
-class Passage(NamedTuple):
-    """What a batch becomes at one step, shape after shape; `within` names the block it is in."""
+class ShapeStep(NamedTuple):
+    """The tensor shapes at a step of the forward pass; `within` names the block of the step."""
 
     step: str
     shapes: tuple[Shape, ...]
@@ -68,81 +68,81 @@ class Passage(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A model, told: see `describe`.
+    """The result of `describe`.
 
     `kind` is GPT, BERT or encoder–decoder, or the architecture's own name; `norm_order` is "pre",
-    "post", or None where it is not known.
+    "post", or None if unknown.
     """
 
     kind: str
     norm_order: str | None
     settings: tuple[Setting, ...]
     parts: tuple[Part, ...]
-    passages: tuple[Passage, ...]
+    shape_steps: tuple[ShapeStep, ...]
 
     @property
     def parameters(self) -> int:
-        """All of them, a shared one once."""
+        """The number of all parameters; shared parameters count once."""
         return sum(part.total for part in self.parts)
 
 
 def describe(model: nn.Module) -> Description:
-    """The settings, the parameters by part and the shapes of a GPT, a BERT or a Seq2Seq.
+    """Describe a GPT, a BERT or a Seq2Seq: settings, parameters by part, and shapes.
 
     Raises:
-        ArgumentError: another model.
+        ArgumentError: the model is of another class.
 
     >>> from heedful.models import GPTConfig
-    >>> told = describe(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
-    >>> [(part.name, part.times, part.parameters) for part in told.parts[:2]]
+    >>> description = describe(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
+    >>> [(part.name, part.times, part.parameters) for part in description.parts[:2]]
     [('token table', 1, 132), ('block', 2, 1760)]
-    >>> told.passages[3]
-    Passage(step='query', shapes=(('B', 'N', 12), ('B', 'N', 3, 4), ('B', 3, 'N', 4)), \
+    >>> description.shape_steps[3]
+    ShapeStep(step='query', shapes=(('B', 'N', 12), ('B', 'N', 3, 4), ('B', 3, 'N', 4)), \
 within='block')
     """
     if type(model) not in FAMILIES:
         raise ArgumentError(
             f"a {type(model).__name__}",
             expected="a GPT, a Bert or a Seq2Seq of heedful.models",
-            remedy="`heedful describe` lists of any checkpoint what its files hold",
+            remedy="`heedful describe` lists the tensors of any checkpoint",
         )
-    kind, told = FAMILIES[type(model)]
-    items, config = list(told(model)), cast(Any, model.config)
+    kind, items_of = FAMILIES[type(model)]
+    items, config = list(items_of(model)), cast(Any, model.config)
     return Description(
         kind,
         getattr(config, "norm_order", "post"),
         tuple(_settings(config)),
         tuple(item for item in items if isinstance(item, Part)),
-        tuple(item for item in items if isinstance(item, Passage)),
+        tuple(item for item in items if isinstance(item, ShapeStep)),
     )
 
 
 def describe_files(directory: Path, kind: str, *, allow_pickle: bool = False) -> Description:
-    """What the files of a checkpoint of another architecture say: settings, and sizes by part.
+    """Describe a checkpoint of any other architecture from its files: settings and sizes by part.
 
-    A part is a module at the top, or a list of blocks; the way of a batch is not known.
+    A part is a top-level module or a list of blocks; the shapes of a forward pass are unknown.
 
     Args:
-        directory: in Hugging Face format.
+        directory: a directory in Hugging Face format.
         kind: the architecture's name.
-        allow_pickle: read `.bin` files where there are no safetensors.
+        allow_pickle: read `.bin` files if there are no safetensors.
 
     Raises:
-        RunError: files missing or damaged.
+        RunError: files are missing or damaged.
     """
     sizes: dict[str, dict[str, int]] = {}
     for name, tensor in mapped_tensors(directory, allow_pickle).items():
-        if tensor.is_floating_point():  # a table of places or of masks is not trained
+        if tensor.is_floating_point():  # integer and boolean tensors are not trained
             part, block = _top_part(name)
-            of_blocks = sizes.setdefault(part, {})
-            of_blocks[block] = of_blocks.get(block, 0) + tensor.numel()
-    parts = [_of_files(name, list(of_blocks.values())) for name, of_blocks in sizes.items()]
+            blocks = sizes.setdefault(part, {})
+            blocks[block] = blocks.get(block, 0) + tensor.numel()
+    parts = [_file_part(name, list(blocks.values())) for name, blocks in sizes.items()]
     settings = tuple(_flat(read_json(directory / "config.json")))
     return Description(kind, None, settings, tuple(parts), ())
 
 
 def _top_part(name: str) -> tuple[str, str]:
-    """The part of a parameter, and the number of its block, where it is in one.
+    """Return the part of a parameter, and the number of its block if it is in a block.
 
     >>> _top_part("model.layers.3.mlp.up_proj.weight"), _top_part("lm_head.weight")
     (('model.layers', '3'), ('lm_head', ''))
@@ -154,14 +154,14 @@ def _top_part(name: str) -> tuple[str, str]:
     return ".".join(steps[:2][: max(1, len(steps) - 1)]), ""
 
 
-def _of_files(name: str, sizes: list[int]) -> Part:
+def _file_part(name: str, sizes: list[int]) -> Part:
     if len(set(sizes)) == 1:
         return Part(name, sizes[0], len(sizes))
     return Part(name, sum(sizes), note=f"{len(sizes)} of them, of several sizes")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
-    """The settings of a `config.json`, those of a part under its name."""
+    """Yield the settings of a `config.json`, with dotted names for nested settings."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -170,13 +170,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
 
 
 def parameters_in(*modules: nn.Module, but: Iterable[nn.Module] = ()) -> int:
-    """How many parameters modules have together, each once, without those of others."""
-    known = {id(p) for module in but for p in module.parameters()}
+    """Count the distinct parameters of modules, without the parameters of `but`."""
+    excluded = {id(p) for module in but for p in module.parameters()}
     sizes = {id(p): p.numel() for module in modules for p in module.parameters()}
-    return sum(size for key, size in sizes.items() if key not in known)
+    return sum(size for key, size in sizes.items() if key not in excluded)
 
 
-def _gpt(model: GPT) -> Iterator[Part | Passage]:
+def _gpt(model: GPT) -> Iterator[Part | ShapeStep]:
     config = model.config
     state: Shape = ("B", "N", config.width)
     yield _part("token table", model.tokens)
@@ -185,34 +185,34 @@ def _gpt(model: GPT) -> Iterator[Part | Passage]:
         yield Part("position table", model.positions.numel())
     if model.convolution is not None:
         yield _part("short convolution", model.convolution)
-        yield Passage("short convolution", (state,))
+        yield ShapeStep("short convolution", (state,))
     yield from _blocks("block", model.blocks, config.norm_order)
     if config.norm_order == "pre":
         yield _part("final norm", model.norm)
-        yield Passage("final norm", (state,))
+        yield ShapeStep("final norm", (state,))
     yield _output(model.head, model.tokens, config.tied)
-    yield Passage("logits", (("B", "N", config.vocabulary),))
+    yield ShapeStep("logits", (("B", "N", config.vocabulary),))
 
 
-def _bert(model: Bert) -> Iterator[Part | Passage]:
+def _bert(model: Bert) -> Iterator[Part | ShapeStep]:
     width = model.config.width
     yield _part("token table", model.tokens)
     yield Part("position table", model.positions.numel())
     yield _part("segment table", model.segments)
     yield from _embedding(width)
     yield _part("norm of embeddings", model.norm)
-    yield Passage("norm", (("B", "N", width),))
+    yield ShapeStep("norm", (("B", "N", width),))
     yield from _blocks("block", model.blocks, "post")
     if model.pooler is not None:
         yield _part("pooler", model.pooler)
-        yield Passage("pooled", (("B", width),))
+        yield ShapeStep("pooled", (("B", width),))
     if model.head is not None:
         number = parameters_in(model.head, but=[model.tokens])
         yield Part("masked-word head", number, note="its output layer shares the token table")
-        yield Passage("logits", (("B", "N", model.config.vocabulary),))
+        yield ShapeStep("logits", (("B", "N", model.config.vocabulary),))
 
 
-def _seq2seq(model: Seq2Seq) -> Iterator[Part | Passage]:
+def _seq2seq(model: Seq2Seq) -> Iterator[Part | ShapeStep]:
     config = model.config
     if config.shared:
         number = parameters_in(model.source_tokens)
@@ -224,13 +224,13 @@ def _seq2seq(model: Seq2Seq) -> Iterator[Part | Passage]:
     yield from _blocks("encoder block", model.encoder, config.norm_order, "M")
     if config.norm_order == "pre":
         yield _part("encoder norm", model.encoder_norm)
-    yield Passage("memory", (("B", "M", config.width),))
+    yield ShapeStep("memory", (("B", "M", config.width),))
     yield from _embedding(config.width, "target ")
     yield from _blocks("decoder block", model.decoder, config.norm_order)
     if config.norm_order == "pre":
         yield _part("decoder norm", model.decoder_norm)
-        yield Passage("decoder norm", (("B", "N", config.width),))
-    yield Passage("logits", (("B", "N", config.vocabulary),))
+        yield ShapeStep("decoder norm", (("B", "N", config.width),))
+    yield ShapeStep("logits", (("B", "N", config.vocabulary),))
     yield _output(model.head, model.target_tokens, config.tied)
 
 
@@ -243,15 +243,15 @@ def _output(head: nn.Module, table: nn.Module, tied: bool) -> Part:
     return Part("output layer", parameters_in(head, but=[table] if tied else []), note=note)
 
 
-def _embedding(width: int, of: str = "", tokens: str = "N") -> Iterator[Passage]:
-    yield Passage(f"{of}ids", (("B", tokens),))
-    yield Passage(f"{of}embeddings", (("B", tokens, width),))
+def _embedding(width: int, prefix: str = "", tokens: str = "N") -> Iterator[ShapeStep]:
+    yield ShapeStep(f"{prefix}ids", (("B", tokens),))
+    yield ShapeStep(f"{prefix}embeddings", (("B", tokens, width),))
 
 
 def _blocks(
     name: str, blocks: Iterable[nn.Module], order: str, tokens: str = "N"
-) -> Iterator[Part | Passage]:
-    """Blocks of one shape, as one part that stands several times, and the way through one."""
+) -> Iterator[Part | ShapeStep]:
+    """Yield identical blocks as one repeated part, then the shapes within one block."""
     first, *others = cast("Iterable[PreNormBlock | PreNormDecoderBlock]", blocks)
     norms = [module for child, module in first.named_children() if child.endswith("_norm")]
     parts = [_attention("attention", first.attend)]
@@ -263,7 +263,7 @@ def _blocks(
 
 
 def _settings(config: Configuration, prefix: str = "") -> Iterator[Setting]:
-    """Each field; those of a configuration in a configuration under its name."""
+    """Yield each field, with dotted names for the fields of nested configurations."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
         if isinstance(value, Configuration):
@@ -284,42 +284,42 @@ def _attention(name: str, attend: MultiHeadAttention | CrossAttention) -> Part:
 
 def _block(
     block: PreNormBlock | PreNormDecoderBlock, order: str, within: str, tokens: str = "N"
-) -> Iterator[Passage]:
-    """The way through one block: attention, in a decoder that to the memory, feed-forward."""
+) -> Iterator[ShapeStep]:
+    """Yield the shapes in a block: attention, cross-attention in a decoder, feed-forward."""
     last: nn.Linear = cast(nn.Linear, block.feed.output)
     state: Shape = ("B", tokens, last.out_features)
 
-    def added(part: Iterable[Passage]) -> Iterator[Passage]:
+    def added(part: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
         if order == "pre":
-            yield Passage("norm", (state,), within)
+            yield ShapeStep("norm", (state,), within)
         yield from part
-        yield Passage("sum with residual", (state,), within)
+        yield ShapeStep("sum with residual", (state,), within)
         if order == "post":
-            yield Passage("norm", (state,), within)
+            yield ShapeStep("norm", (state,), within)
 
-    yield from added(_attending(block.attend, state, state, within))
+    yield from added(_attention_shapes(block.attend, state, state, within))
     if isinstance(block, PreNormDecoderBlock):
         memory: Shape = ("B", "M", block.cross.memory.in_features)
-        yield from added(_attending(block.cross, state, memory, within))
+        yield from added(_attention_shapes(block.cross, state, memory, within))
     hidden: Shape = ("B", tokens, last.in_features)
-    yield from added([Passage("feed-forward", (state, hidden, state), within)])
+    yield from added([ShapeStep("feed-forward", (state, hidden, state), within)])
 
 
-def _attending(
-    attend: MultiHeadAttention | CrossAttention, asking: Shape, asked: Shape, within: str
-) -> Iterator[Passage]:
-    B, N, width = asking
-    M, H, d = asked[1], attend.heads, attend.head_width
+def _attention_shapes(
+    attend: MultiHeadAttention | CrossAttention, queries: Shape, keys: Shape, within: str
+) -> Iterator[ShapeStep]:
+    B, N, width = queries
+    M, H, d = keys[1], attend.heads, attend.head_width
     G = attend.kv_heads if isinstance(attend, MultiHeadAttention) else H
     name = "cross-" if isinstance(attend, CrossAttention) else ""
-    yield Passage(f"{name}query", (asking, (B, N, H, d), (B, H, N, d)), within)
-    yield Passage(f"{name}key and value", (asked, (B, M, G, d), (B, G, M, d)), within)
-    yield Passage(f"{name}scores and weights", ((B, H, N, M),), within)
-    yield Passage(f"{name}context", ((B, H, N, d), (B, N, H, d), (B, N, H * d)), within)
-    yield Passage(f"{name}output", ((B, N, width),), within)
+    yield ShapeStep(f"{name}query", (queries, (B, N, H, d), (B, H, N, d)), within)
+    yield ShapeStep(f"{name}key and value", (keys, (B, M, G, d), (B, G, M, d)), within)
+    yield ShapeStep(f"{name}scores and weights", ((B, H, N, M),), within)
+    yield ShapeStep(f"{name}context", ((B, H, N, d), (B, N, H, d), (B, N, H * d)), within)
+    yield ShapeStep(f"{name}output", ((B, N, width),), within)
 
 
-FAMILIES: dict[type[nn.Module], tuple[str, Callable[[Any], Iterator[Part | Passage]]]] = {
+FAMILIES: dict[type[nn.Module], tuple[str, Callable[[Any], Iterator[Part | ShapeStep]]]] = {
     GPT: ("GPT", _gpt),
     Bert: ("BERT", _bert),
     Seq2Seq: ("encoder–decoder", _seq2seq),

@@ -1,4 +1,4 @@
-"""Models in directories: `config.json` says which, `model.safetensors` holds the weights."""
+"""Models in directories: configuration in `config.json`, weights in `model.safetensors`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch import nn
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, write_checked_json
-from heedful.files.run_identity import RUN, check_belongs, read_config
-from heedful.files.sharded import about_tensors, latest_of, load_sharded
+from heedful.files.run_identity import RUN, check_same_run, read_config
+from heedful.files.sharded import latest_checkpoint, load_sharded, read_metadata
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.gpt import GPT, GPTConfig
-from heedful.models.huggingface.checkpoints import is_ours, load_pretrained, pretrained_shape
+from heedful.models.huggingface.checkpoints import is_heedful, load_meta_model, load_pretrained
 from heedful.models.huggingface.hub import model_directory
 from heedful.models.parameters import (
-    assign,
+    assign_parameters,
     check_fit,
+    on_meta_device,
     parameters_of,
     shapes_of,
-    without_parameters,
 )
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from heedful.processes import Processes
 
-# A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.
+# A new model class gets a line here, and in `checkpoints.ARCHITECTURES` for Hugging Face models.
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
     "heedful-gpt": (GPTConfig, GPT),
     "heedful-bert": (BertConfig, Bert),
@@ -45,60 +45,60 @@ def load_model(
     allow_pickle: bool = False,
     dtype: torch.dtype | None = None,
 ) -> nn.Module:
-    """A model from a directory or from the Hugging Face hub, ready to evaluate.
+    """Load a model from a directory or from the Hugging Face hub, for evaluation.
 
     Args:
         path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
             a name on the hub.
-        checkpoint: of a run, "best", the weights with the lowest validation loss, or "last".
-        revision: of a hub name, the branch, tag or commit.
-        allow_pickle: read pickled weights (`.bin`) where there are no safetensors.
-        dtype: the type of the parameters; default that of the file.
+        checkpoint: the weights of a run to load: "best" (lowest validation loss) or "last".
+        revision: the branch, tag or commit of a hub name.
+        allow_pickle: read pickled weights (`.bin`) if there are no safetensors.
+        dtype: the dtype of the parameters; default as in the file.
 
     Returns:
         the model in evaluation mode on the CPU; `model(ids)` has `.logits` and
         `.hidden_states`.
 
     Raises:
-        RunError: no such directory or name, an architecture that is not ours, a file missing or
-            damaged, or weights that do not fit their configuration (all of them are listed).
+        RunError: no such directory or name, an unsupported architecture, a missing or damaged
+            file, or weights that do not fit their configuration (the error lists all of them).
     """
     if checkpoint not in CHECKPOINTS:
         raise ArgumentError(f"checkpoint {checkpoint!r}", expected="'best' or 'last'")
     directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
     description = read_config(directory)
-    if not is_ours(description):
+    if not is_heedful(description):
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
-    config, family = _described(description, directory / "config.json")
+    config, family = _parse(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
     if checkpoint == "last":
-        path = latest_of(path, directory / SHARDED) or path
+        path = latest_checkpoint(path, directory / SHARDED) or path
     if path.is_dir():
         tensors = load_sharded(path, lambda _, shape: torch.zeros(shape), Processes())
-        about = about_tensors(path)
+        about = read_metadata(path)
     else:
         tensors, about = load_tensors(path)
-    if about:  # those of another program say nothing
-        check_belongs(path, RUN, about.get(RUN), directory)
+    if about:  # empty for weights written by another program
+        check_same_run(path, RUN, about.get(RUN), directory)
     if checkpoint == "last":
         prefix = "model."
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    model = without_parameters(lambda: family(config))
+    model = on_meta_device(lambda: family(config))
     check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
-    return assign(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
+    return assign_parameters(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
 
 
-def model_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """The model of a directory with shapes alone: no weight is read; errors as `load_model`."""
+def meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
+    """Return a model on the meta device, without weights; arguments and errors as `load_model`."""
     description = read_config(directory)
-    if not is_ours(description):
-        return pretrained_shape(directory, allow_pickle=allow_pickle)
-    config, family = _described(description, directory / "config.json")
-    return without_parameters(lambda: family(config))
+    if not is_heedful(description):
+        return load_meta_model(directory, allow_pickle=allow_pickle)
+    config, family = _parse(description, directory / "config.json")
+    return on_meta_device(lambda: family(config))
 
 
-def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.Module]]:
-    """The configuration in a `config.json`, and what makes its model."""
+def _parse(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.Module]]:
+    """Return the configuration in a `config.json`, and the class of its model."""
     family = description.get("model_type") if isinstance(description, Mapping) else None
     if family not in FAMILIES:
         raise RunError(
@@ -116,17 +116,14 @@ def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.
         ) from error
 
 
-def write_description(directory: Path, config: Configuration, **more: Any) -> None:
-    """Write the `config.json` from which `load_model` makes the same model, and what else it says.
-
-    It has a checksum, as its last entry.
-    """
+def write_model_config(directory: Path, config: Configuration, **entries: Any) -> None:
+    """Write the `config.json` that `load_model` reads, with further entries and a checksum."""
     family = next(name for name, (kind, _) in FAMILIES.items() if kind is type(config))
-    about = {"model_type": family, "model": config.to_dict(), **more}
+    about = {"model_type": family, "model": config.to_dict(), **entries}
     write_checked_json(directory / "config.json", about)
 
 
-def read_description(directory: Path) -> Any:
-    """The configuration that `write_description` wrote."""
-    config, _ = _described(read_config(directory), directory / "config.json")
+def read_model_config(directory: Path) -> Any:
+    """Read the configuration that `write_model_config` wrote."""
+    config, _ = _parse(read_config(directory), directory / "config.json")
     return config

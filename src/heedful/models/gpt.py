@@ -1,6 +1,6 @@
-"""GPT: a decoder-only transformer, from the model of document 004 (Zhang) to a modern one.
+"""GPT: a decoder-only transformer, configurable from the model of document 004 (Zhang) to Llama.
 
-One frozen configuration spans both. B batch, N tokens, V vocabulary.
+B batch, N tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from heedful.ops.positions import rotary, sinusoidal
 
 
 class GPTOutput(NamedTuple):
-    """Logits (B, N, V), and the hidden states (B, N, width) before, between and after blocks.
+    """Logits (B, N, V), and hidden states (B, N, width): embeddings, then each block's output.
 
-    The last hidden state is the one after the final norm, from which the logits are made.
+    The last hidden state is the output of the final norm; the logits are computed from it.
     """
 
     logits: Tensor
@@ -74,17 +74,17 @@ class GPT(nn.Module):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> GPTOutput:
-        """Logits for the token after each of ids.
+        """Compute logits for the token after each of `ids`.
 
         Args:
             ids: token ids (B, N).
-            keep: boolean (B, M), False for padding, on either side, which nothing attends to and
-                which takes no position. It covers all M tokens so far: the cache's, then these.
-            cache: from `new_cache`; it holds the tokens before these, and receives these.
+            keep: boolean (B, M), False for padding on either side, which no token attends to and
+                which has no position. It covers all M tokens: the cached ones, then `ids`.
+            cache: from `new_cache`; it holds the previous tokens, and `ids` are appended.
 
         Raises:
-            ArgumentError: more tokens than the context, an id outside the vocabulary, or a keep
-                that does not cover the tokens.
+            ArgumentError: more tokens than the context, an id outside the vocabulary, or a `keep`
+                of another length.
         """
         states = self.hidden_states(ids, keep=keep, cache=cache)
         return GPTOutput(self.head(states[-1]), states)
@@ -92,7 +92,7 @@ class GPT(nn.Module):
     def hidden_states(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
-        """The hidden states alone: generation needs the logits of the last token only."""
+        """Compute only the hidden states: generation needs only the last token's logits."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
@@ -110,19 +110,19 @@ class GPT(nn.Module):
         return tuple(states)
 
     def steps(self, ids: Tensor) -> Iterator[Steps]:
-        """Every intermediate of attention, layer after layer, (B, H, N, N) each: for short texts.
+        """Yield the intermediates of attention, (B, H, N, N) each, layer by layer: for short texts.
 
-        A layer's are made when they are asked for, so that one who keeps few needs room for few.
+        Each layer is computed when the iterator reaches it, so unused layers take no memory.
         """
         check_ids(ids, self.config.vocabulary, self.config.context_length)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
         attending: dict[str, Any] = {"mask": self.mask(), "causal": True, "rotary": angles}
         for block in cast("list[PreNormBlock]", self.blocks):
-            yield block.attend.steps(block.attended(x), **attending)
+            yield block.attend.steps(block.attention_input(x), **attending)
             x = block(x, **attending)
 
     def mask(self, keep: Tensor | None = None) -> Mask | None:
-        """What a token may not see of those before it: what the window leaves out, and padding.
+        """Return the mask, besides causality: the sliding window and padding; None for neither.
 
         Args:
             keep: as for `forward`.
@@ -134,7 +134,7 @@ class GPT(nn.Module):
         return window if padding is None else window & padding
 
     def new_cache(self, batch: int = 1, capacity: int | None = None) -> KeyValueCache:
-        """An empty key/value cache of this model's shape; by default for a whole context."""
+        """Return an empty key/value cache; its default capacity is the context length."""
         config, weight = self.config, self.tokens.weight
         return KeyValueCache(
             layers=config.layers,
@@ -147,7 +147,7 @@ class GPT(nn.Module):
         )
 
     def _positions(self, ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
-        """Rows of the position table: a run of them, or (B, N) where padding is left out."""
+        """Return the positions of tokens: a slice, or (B, N) with `keep`, without padding."""
         if keep is None:
             return slice(start, start + ids.shape[1])
         check_keep(keep, ids, start=start)
@@ -156,28 +156,28 @@ class GPT(nn.Module):
     def _embed(
         self,
         ids: Tensor,
-        here: slice | Tensor,
+        positions: slice | Tensor,
         keep: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         x = self.tokens(ids) if self.convolution is None else self._convolved(ids, keep, cache)
         if self.config.positions != "rotary":
-            return self.dropout(x + self.positions[here].to(x.dtype)), None
-        cosines, sines = self.cosines[here], self.sines[here]
-        if cosines.ndim == 3:  # a batch of positions, the same for all heads
+            return self.dropout(x + self.positions[positions].to(x.dtype)), None
+        cosines, sines = self.cosines[positions], self.sines[positions]
+        if cosines.ndim == 3:  # positions of each sequence, the same for all heads
             cosines, sines = cosines[:, None], sines[:, None]
         return self.dropout(x), (cosines, sines)
 
     def _convolved(self, ids: Tensor, keep: Tensor | None, cache: KeyValueCache | None) -> Tensor:
-        """The tokens' vectors with those before them, of which a cache has the ids."""
-        convolution, seen = cast(ShortConvolution, self.convolution), 0
+        """Return the convolution of token embeddings; previous ids come from the cache."""
+        convolution, previous = cast(ShortConvolution, self.convolution), 0
         if cache is not None:
             start = cache.length
             cache.ids[:, start : start + ids.shape[1]] = ids
-            seen = min(start, convolution.reach)
-            ids = cache.ids[:, start - seen : start + ids.shape[1]]
+            previous = min(start, convolution.reach)
+            ids = cache.ids[:, start - previous : start + ids.shape[1]]
         keep = None if keep is None else keep[:, -ids.shape[1] :]
-        return convolution(self.tokens(ids), keep)[:, seen:]
+        return convolution(self.tokens(ids), keep)[:, previous:]
 
     def _add_positions(self) -> None:
         config = self.config
@@ -198,10 +198,10 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """GPT-2's scheme: normal weights, smaller where a residual sum adds many of them.
+        """Initialise as GPT-2 does: normal weights, smaller in layers that add to the residual.
 
-        Its deviation of 0.02 belongs to its width of 768; the same size of sums asks for more in
-        narrower models.
+        GPT-2's standard deviation, 0.02, is for a width of 768. Narrower models get a larger one,
+        so that sums over the width have the same variance.
         """
         deviation = 0.02 * math.sqrt(768 / self.config.width)
         for name, parameter in self.named_parameters():
@@ -212,13 +212,13 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 parameter.zero_()
         if self.config.positions == "sinusoidal" and not self.config.tied:
-            self.tokens.weight.normal_()  # as large as the sines that are added to them
+            self.tokens.weight.normal_()  # of the same scale as the sines added to them
 
 
 def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy, in nats per token, of logits (..., V) for the true ids (...).
+    """Compute the mean cross-entropy, in nats per token, of logits (..., V) and true ids (...).
 
-    With label smoothing, that share of the target's weight is spread evenly over all V tokens:
+    Label smoothing distributes this share of the target probability evenly over all V tokens:
     Szegedy et al. 2016 (arXiv:1512.00567), section 7.
     """
     flat = logits.flatten(0, -2).float()

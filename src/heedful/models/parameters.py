@@ -1,4 +1,4 @@
-"""A model's parameters by name: compared, or put in place of ones never drawn."""
+"""A model's parameters by name: shape checks, and models without initial weights."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from heedful.errors import RunError
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters by name, each once: a shared one (tied embeddings) under its first name."""
+    """Return the parameters by name; a shared one (tied embeddings) only under its first name."""
     return dict(model.named_parameters())
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor."""
+    """Return the shape of each tensor."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def check_fit(
-    wanted: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    loaded: Mapping[str, tuple[int, ...]],
     source: Path,
     cause: str = "files of two different runs in one directory",
 ) -> None:
     """Raise one `RunError` that lists every missing, unexpected and misshapen tensor."""
-    wrong = [f"missing {name}" for name in wanted if name not in found]
-    wrong += [f"unexpected {name}" for name in found if name not in wanted]
+    wrong = [f"missing {name}" for name in expected if name not in loaded]
+    wrong += [f"unexpected {name}" for name in loaded if name not in expected]
     wrong += [
-        f"{name} is {found[name]}, not {shape}"
-        for name, shape in wanted.items()
-        if name in found and found[name] != shape
+        f"{name} is {loaded[name]}, not {shape}"
+        for name, shape in expected.items()
+        if name in loaded and loaded[name] != shape
     ]
     if wrong:
         raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
 
 
-def without_parameters(make: Callable[[], nn.Module]) -> nn.Module:
-    """A model whose parameters have shapes and no memory; `assign` gives them theirs.
+def on_meta_device(create: Callable[[], nn.Module]) -> nn.Module:
+    """Create a model with parameters on the meta device; `assign_parameters` sets their values.
 
-    Nothing is drawn. Buffers are real where the model makes them on the CPU, as ours do.
+    Initialisation is skipped. Buffers that the model creates on the CPU have their values.
     """
-    with torch.device("meta"), _NothingDrawn():
-        return make()
+    with torch.device("meta"), _SkipInitialisation():
+        return create()
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Leaves out the drawing of initial weights; on the meta device it brings torch's compiler."""
+class _SkipInitialisation(TorchFunctionMode):
+    """Skips random initialisation, which on the meta device would import torch's compiler."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -62,8 +62,8 @@ class _NothingDrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def assign(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
-    """Give a model from `without_parameters` its parameters, each read once by its name."""
+def assign_parameters(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
+    """Set the parameters of a model from `on_meta_device`; `read` is called once for each name."""
     new = {id(old): nn.Parameter(read(name)) for name, old in model.named_parameters()}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -1,4 +1,4 @@
-"""How ids are chosen from logits, without torch, so that the help of a command has the fields."""
+"""Sampling and search, without an import of torch: `--help` lists the fields and must be fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-COLDEST = 1e-30  # float32 divides zeros by it, and not by zero
+MIN_TEMPERATURE = 1e-30  # so that float32 never divides zero by zero
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Sampling(Configuration):
     def choose(
         self, logits: Tensor, before: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The next ids (B, 1), from logits (B, V) and the ids (B, N) before."""
-        if self.temperature == 0:  # no need to make and draw from a table of one choice
-            lowered = penalised(logits.float(), before, self.repetition_penalty)
-            return lowered.argmax(-1, keepdim=True)
+        """Return the next ids (B, 1), from logits (B, V) and the previous ids (B, N)."""
+        if self.temperature == 0:  # no distribution is needed
+            scores = penalised(logits.float(), before, self.repetition_penalty)
+            return scores.argmax(-1, keepdim=True)
         return self.probabilities(logits, before).multinomial(1, generator=generator)
 
     def probabilities(self, logits: Tensor, before: Tensor) -> Tensor:
-        """From logits (B, V) and the ids (B, N) before, the probabilities to draw from.
+        """Return the sampling probabilities, from logits (B, V) and the previous ids (B, N).
 
         Sources: repetition penalty, Keskar et al. 2019 (arXiv:1909.05858); top-k, Fan et al. 2018
         (arXiv:1805.04833); top-p, Holtzman et al. 2020 (arXiv:1904.09751).
@@ -52,7 +52,7 @@ class Sampling(Configuration):
         logits = penalised(logits.float(), before, self.repetition_penalty)
         if self.temperature == 0:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, COLDEST)
+        logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, MIN_TEMPERATURE)
         if 0 < self.top_k < logits.shape[-1]:
             top = logits.topk(self.top_k)
             logits = logits.new_full(logits.shape, float("-inf")).scatter(
@@ -63,27 +63,27 @@ class Sampling(Configuration):
 
 
 def penalised(logits: Tensor, before: Tensor, penalty: float) -> Tensor:
-    """Logits (B, V) with those of the ids (B, N) lowered, each once."""
+    """Apply a repetition penalty to logits (B, V): lower those of ids (B, N), each once."""
     if penalty == 1:
         return logits
-    seen = logits.gather(-1, before)
-    return logits.scatter(-1, before, (seen / penalty).where(seen > 0, seen * penalty))
+    old = logits.gather(-1, before)
+    return logits.scatter(-1, before, (old / penalty).where(old > 0, old * penalty))
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Zero what lies beyond the likeliest tokens that reach `top_p`; at least one is kept."""
+    """Keep the fewest most probable tokens that reach `top_p` in sum, and renormalise."""
     ordered, order = probabilities.sort(-1, descending=True)
     beyond = ordered.cumsum(-1) - ordered >= top_p
     beyond[..., 0] = False
-    kept = ordered.masked_fill(beyond, 0.0)
+    top = ordered.masked_fill(beyond, 0.0)
     return probabilities.new_zeros(probabilities.shape).scatter(
-        -1, order, kept / kept.sum(-1, keepdim=True)
+        -1, order, top / top.sum(-1, keepdim=True)
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Search(Configuration):
-    """How the likeliest target is looked for.
+    """The settings of greedy and beam search.
 
     >>> Search(beams=1)  # greedy
     Search(beams=1, length_penalty=0.6, longest=None)
@@ -99,13 +99,13 @@ class Search(Configuration):
         high=100.0,
     )
     longest: int | None = setting(
-        None, "Tokens of a target at most, its end with them; default: the context.", low=1
+        None, "Maximal tokens of a target, its end included; default: the context.", low=1
     )
 
     def penalty(self, tokens: int) -> float:
-        """What the log-probability of a target is divided by; its end counts as a token.
+        """Return the divisor of a target's log-probability; `tokens` includes the end.
 
         Source: Wu et al. 2016, *Google's neural machine translation system* (arXiv:1609.08144),
-        equation 14, without the penalty of coverage.
+        equation 14, without the coverage penalty.
         """
         return ((5 + tokens) / 6) ** self.length_penalty

@@ -1,4 +1,4 @@
-"""The encoder–decoder of 2017: one part reads a source, the other writes a target and looks at it.
+"""The encoder–decoder transformer of 2017.
 
 B batch, N tokens of the target, M tokens of the source, V vocabulary.
 """
@@ -29,9 +29,9 @@ from heedful.ops.positions import sinusoidal
 
 
 class Seq2SeqOutput(NamedTuple):
-    """Logits (B, N, V), and the hidden states (B, N, width) before, between and after blocks.
+    """Logits (B, N, V), and hidden states: embeddings, then the output of each block.
 
-    `hidden_states` are the decoder's; the last is the one from which the logits are made.
+    `hidden_states` (B, N, width) are the decoder's; the logits are computed from the last.
     `encoder_states` (B, M, width) are the encoder's; the last is the memory.
     """
 
@@ -41,26 +41,26 @@ class Seq2SeqOutput(NamedTuple):
 
 
 class DecoderCache(NamedTuple):
-    """Keys and values of the target so far, and those of the source, projected once."""
+    """Keys and values of the target tokens so far, and of the source, which are projected once."""
 
     target: KeyValueCache
     memory: KeyValueCache
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row b of the target's keys and values be what row rows[b] was, rows (B,).
+        """Replace row b of the target's keys and values by row rows[b]; rows is (B,).
 
-        The source's stay: a beam goes on from another beam of the same source.
+        The source's rows stay: a beam continues another beam of the same source.
         """
         for layer in self.target.layers:
-            for held in layer.so_far():
-                held.copy_(held[rows])
+            for tensor in layer.so_far():
+                tensor.copy_(tensor[rows])
 
 
 class Seq2Seq(nn.Module):
     """An encoder–decoder with sinusoidal positions.
 
-    Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762); norms before the
-    layers, and one more at the end, as in Xiong et al. 2020 (arXiv:2002.04745).
+    Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762); pre-norm blocks
+    with a final norm as in Xiong et al. 2020 (arXiv:2002.04745).
 
     >>> model = Seq2Seq(Seq2SeqConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3))
     >>> output = model(torch.tensor([[1, 2, 3, 10]]), torch.tensor([[9, 3, 2]]))
@@ -99,28 +99,28 @@ class Seq2Seq(nn.Module):
         source_keep: Tensor | None = None,
         target_keep: Tensor | None = None,
     ) -> Seq2SeqOutput:
-        """Logits for the token after each of the target's.
+        """Compute logits for the token after each target token.
 
         Args:
-            source: ids (B, M), closed by `config.end`.
+            source: ids (B, M), the last of each row `config.end`.
             target: ids (B, N) so far, the first of each row `config.begin`.
-            source_keep, target_keep: booleans (B, M) and (B, N), False for padding, on either
-                side, which nothing attends to and which takes no position.
+            source_keep, target_keep: booleans (B, M) and (B, N), False for padding on either
+                side, which no token attends to and which has no position.
 
         Raises:
-            ArgumentError: more tokens than the context, an id outside the vocabulary, another
-                number of sources than of targets, or a keep of another shape.
+            ArgumentError: more tokens than the context, an id outside the vocabulary, different
+                numbers of sources and targets, or a keep of another shape.
         """
-        read = self.encoder_states(source, keep=source_keep)
-        written = self.decoder_states(target, read[-1], keep=target_keep, memory_keep=source_keep)
-        return Seq2SeqOutput(self.head(written[-1]), written, read)
+        encoded = self.encoder_states(source, keep=source_keep)
+        states = self.decoder_states(target, encoded[-1], keep=target_keep, memory_keep=source_keep)
+        return Seq2SeqOutput(self.head(states[-1]), states, encoded)
 
     def encode(self, source: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """The memory (B, M, width) of sources (B, M); arguments as `forward`."""
+        """Compute the memory (B, M, width) of sources (B, M); arguments as `forward`."""
         return self.encoder_states(source, keep=keep)[-1]
 
     def encoder_states(self, source: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The embeddings, then what each block makes of them; the last is the memory."""
+        """Compute the embeddings and the output of each block; the last is the memory."""
         x, mask = self._embed(self.source_tokens, source, keep, 0, "source")
         states = [x]
         for block in self.encoder:
@@ -137,16 +137,15 @@ class Seq2Seq(nn.Module):
         memory_keep: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> tuple[Tensor, ...]:
-        """The embeddings, then what each block makes of them; `head` makes logits of the last.
+        """Compute the embeddings and the output of each block; `head` maps the last to logits.
 
         Args:
             target: ids (B, N).
             memory: (B, M, width), from `encode`.
-            keep: boolean, False for padding of the target; with a cache it covers all its tokens
-                so far.
+            keep: boolean, False for padding of the target; it includes the cached tokens.
             memory_keep: boolean (B, M), False for padding of the source.
-            cache: from `new_cache`; it holds the tokens before these, and receives these. The
-                memory that it was first used with is the one that it goes on with.
+            cache: from `new_cache`; it holds the previous tokens, and `target` is appended. The
+                cache stores the memory of its first use and ignores later ones.
         """
         start = cache.target.length if cache is not None else 0
         x, mask = self._embed(self.target_tokens, target, keep, start, "target")
@@ -167,7 +166,7 @@ class Seq2Seq(nn.Module):
         return tuple(states)
 
     def new_cache(self, batch: int, source: int, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for a batch of sources of a length, and targets up to a capacity."""
+        """Return an empty cache for sources of length `source` and targets up to `capacity`."""
         config, weight = self.config, self.head.weight
 
         def empty(tokens: int) -> KeyValueCache:
@@ -186,19 +185,19 @@ class Seq2Seq(nn.Module):
     def _embed(
         self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, what: str
     ) -> tuple[Tensor, Padding | None]:
-        """Scaled embeddings and positions, section 3.4 of the paper, and the mask of padding."""
+        """Return scaled embeddings plus positions (section 3.4 of the paper), and the mask."""
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=what)
         if keep is not None:
             check_keep(keep, ids, start=start, name=f"{what}_keep")
         x = math.sqrt(self.config.width) * table(ids)
         if keep is None:
             return self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype)), None
-        here = (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
-        return self.dropout(x + self.positions[here].to(x.dtype)), Padding(keep)
+        indices = (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
+        return self.dropout(x + self.positions[indices].to(x.dtype)), Padding(keep)
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Glorot's for layers, as the authors' own code; embeddings of size 1 once scaled."""
+        """Initialise linear layers as the authors do (Glorot); scaled embeddings have size 1."""
         for name, parameter in self.named_parameters():
             if "tokens" in name:
                 parameter.normal_(std=self.config.width**-0.5)

@@ -1,20 +1,21 @@
-"""Floor 1: pure tensor functions, no modules.
+"""Floor 1: attention as pure tensor functions, without modules.
 
-The way of a query, file after file; each calls only those below it:
+To learn how attention works, begin with `reference.py`. The fast path, in the order of a call; each
+file uses only files below it:
 
-1. `attention.py` and `steps.py`: what people call. Arrays are read as tensors (`numpy_arrays.py`).
-2. `dispatch.py`: who listens, and by which of two roads a call goes.
-3. `sdpa.py`: torch's fused kernels, whole or by blocks.
-4. `definition.py`: the definition, a function for each step; dropout on a CPU goes by it.
-5. What listeners get beside the output: `log_sum_exp.py` of kernels.
-6. `arguments.py`: what is checked first, and the form in which all of them take it.
-7. `masks.py`, `mask_base.py`, `indexing.py`: what may attend to what.
+1. `attention.py` and `steps.py`: the public functions; `numpy_arrays.py` lets them accept arrays.
+2. `dispatch.py`: chooses fused kernels or the definition, and notifies listeners.
+3. `sdpa.py`: calls torch's fused kernels, once or in blocks of queries.
+4. `definition.py`: one function for each step of attention.
+5. `log_sum_exp.py`: captures the log-sum-exp that fused kernels compute.
+6. `arguments.py`: checks the arguments.
+7. `masks.py`, `mask_base.py`, `indexing.py`: which query may attend to which key.
 
-A map of weights, in parts and without the rest, begins at `inputs.py`. By whole rows:
-`weight_blocks.py`, `statistics.py`, `top_k.py`, `segments.py`, and `streaming.py`, which returns
-the output too; `exact_sums.py` adds statistics up over many texts. Single cells, by the log-sum-exp
-of their rows: `map_region.py`, `heatmap.py`. Both use `score_blocks.py`. `masked_cells.py` says
-which cells of a picture a mask hides.
+Weight maps are computed in parts from `AttentionInputs` (`inputs.py`). Full rows:
+`weight_blocks.py`, `statistics.py`, `top_k.py`, `segments.py`, and `streaming.py`, which also
+returns the output; `exact_sums.py` adds statistics over many texts. Single cells, from the
+log-sum-exp of their rows: `map_region.py`, `heatmap.py`, `single_weight.py`. Both groups use
+`score_blocks.py`. `masked_cells.py` finds the cells of a picture that are fully masked.
 """
 
 from heedful.ops import masks, positions, reference

@@ -1,4 +1,4 @@
-"""The arguments of attention, checked once and brought to one form.
+"""Checks of the arguments of attention.
 
 B batch, H query heads, G key heads (H = r·G), N queries, M keys, d query width, v value width.
 """
@@ -16,14 +16,15 @@ from heedful.errors import ArgumentError
 from heedful.ops.indexing import check_broadcast
 from heedful.ops.masks import Causal, Dense, Mask
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Arguments(NamedTuple):
-    """Checked arguments: the mask is a value with `causal` in it, the scale a number.
+    """Checked arguments of attention.
 
-    `shape` is that of the scores, (..., N, M), with every text and every query head.
+    `mask` includes `causal`; `scale` has its default. `shape` is that of the scores, (..., N, M),
+    after all leading axes are broadcast.
     """
 
     query: Tensor
@@ -37,7 +38,7 @@ class Arguments(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """How many query heads share a key head."""
+        """Return r = H / G, the number of query heads that share a key head."""
         return self.query.shape[-3] // self.key.shape[-3] if self.query.ndim >= 4 else 1
 
 
@@ -52,11 +53,11 @@ def check(
     scale: float | None,
     dropout: float,
 ) -> Arguments:
-    """Check what was given to `attention` or `steps`; refuse with one line what cannot be meant.
+    """Check the arguments of `attention` or `steps` and return them in one form.
 
     Raises:
-        ArgumentError: tensors of unequal type, device or axes; widths, lengths or heads that do
-            not fit; a mask or bias that does not broadcast; a scale or dropout out of range.
+        ArgumentError: the tensors differ in dtype, device or number of axes; widths, lengths or
+            heads do not match; a mask or bias does not broadcast; scale or dropout is out of range.
     """
     _check_tensors(query, key, value)
     shape = _score_shape(query, key, value)
@@ -76,13 +77,13 @@ def check(
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse what is no probability below 1."""
+    """Raise `ArgumentError` unless 0 ≤ dropout < 1."""
     if not 0.0 <= _number("dropout", dropout) < 1.0:
         raise ArgumentError(f"dropout={dropout}", expected="a probability, 0 ≤ dropout < 1")
 
 
 def _number(name: str, number: Any) -> float:
-    """A number of Python, of NumPy, or in a tensor, as a float."""
+    """Convert a Python or NumPy number, or a tensor with one element, to a float."""
     try:
         return float(number)
     except (TypeError, ValueError) as error:
@@ -115,7 +116,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         if (tensor.dtype, tensor.device) != (query.dtype, query.device):
             raise ArgumentError(
                 f"{name} is {tensor.dtype} on {tensor.device}",
-                expected=f"{query.dtype} on {query.device}, as the query is",
+                expected=f"{query.dtype} on {query.device}, like the query",
                 remedy="convert with .to(query)",
             )
 
@@ -125,7 +126,7 @@ def _check_tensor(name: str, tensor: object) -> None:
         raise ArgumentError(
             f"{name} of type {type(tensor).__name__}",
             expected="a torch tensor"
-            + (" or a NumPy array" if name == "query" else ", as the query is"),
+            + (" or a NumPy array" if name == "query" else ", like the query"),
             remedy="torch.as_tensor converts arrays and lists",
         )
 
@@ -134,43 +135,43 @@ def _check_device(name: str, device: torch.device | None, query: Tensor) -> None
     if device is not None and device != query.device:
         raise ArgumentError(
             f"{name} on {device}",
-            expected=f"{query.device}, where the query is",
-            remedy=f"make it there, or call .to({str(query.device)!r})",
+            expected=f"{query.device}, the device of the query",
+            remedy=f"create it there, or call .to({str(query.device)!r})",
         )
 
 
 def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    came = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not 2 <= query.ndim == key.ndim == value.ndim:
         raise ArgumentError(
-            came,
+            shapes,
             expected="the same number of axes in all three, at least (tokens, width)",
             remedy="add axes of size 1 with unsqueeze",
         )
     if query.shape[-1] != key.shape[-1] or query.shape[-1] == 0:
         raise ArgumentError(
-            came,
-            expected="query and key of one width (their last axis)",
+            shapes,
+            expected="query and key of the same width (last axis)",
             cause="heads not split the same way",
             remedy="project both to the same width",
         )
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(
-            came,
+            shapes,
             expected="as many values as keys (axis −2)",
             cause="value taken from another sequence than key",
         )
-    heads = _heads(query, key, value, came) if query.ndim >= 4 else ()
+    heads = _heads(query, key, value, shapes) if query.ndim >= 4 else ()
     end = -2 - len(heads)
-    batch = _batch((query.shape[:end], key.shape[:end], value.shape[:end]), came)
+    batch = _batch((query.shape[:end], key.shape[:end], value.shape[:end]), shapes)
     return (*batch, *heads, query.shape[-2], key.shape[-2])
 
 
-def _heads(query: Tensor, key: Tensor, value: Tensor, came: str) -> tuple[int]:
+def _heads(query: Tensor, key: Tensor, value: Tensor, shapes: str) -> tuple[int]:
     heads, kv_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
     if kv_heads != value_heads or 0 in (heads, kv_heads) or heads % kv_heads:
         raise ArgumentError(
-            came,
+            shapes,
             expected="key and value with equal heads (axis −3) that divide the query's heads",
             cause="axes in the order (batch, tokens, heads, width)",
             remedy="transpose(1, 2) puts heads before tokens",
@@ -178,14 +179,16 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, came: str) -> tuple[int]:
     return (heads,)
 
 
-def _batch(shapes: tuple[torch.Size, ...], came: str) -> torch.Size:
-    if shapes[0] == shapes[1] == shapes[2]:  # torch.broadcast_shapes takes 50 µs
-        return shapes[0]
+def _batch(leading: tuple[torch.Size, ...], shapes: str) -> torch.Size:
+    if leading[0] == leading[1] == leading[2]:  # torch.broadcast_shapes takes 50 µs
+        return leading[0]
     try:
-        return torch.broadcast_shapes(*shapes)
+        return torch.broadcast_shapes(*leading)
     except RuntimeError:
         raise ArgumentError(
-            came, expected="leading axes that are equal, or 1 to broadcast", cause="unequal batches"
+            shapes,
+            expected="leading axes that are equal, or 1 to broadcast",
+            cause="unequal batches",
         ) from None
 
 
@@ -201,18 +204,18 @@ def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
     check_broadcast("bias", bias, shape)
 
 
-def in_float32(function: Callable[[Arguments], Made], arguments: Arguments) -> Made:
-    """What a function makes of arguments; on a CPU in float32 where autocast would narrow them.
+def in_float32(function: Callable[[Arguments], Result], arguments: Arguments) -> Result:
+    """Call a function of the arguments; under CPU autocast, in float32 with autocast disabled.
 
-    torch's kernel there takes four times as long for the gradient in bfloat16, and every other road
-    (dropout, `vmap`, the definition) gives what the kernel gives.
+    torch's CPU kernel takes four times as long for the gradient in bfloat16. The other paths
+    (dropout, `vmap`, the definition) follow, so that all of them return the same type.
     """
     if arguments.query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return function(arguments)
-    query, key, value = map(_wide, (arguments.query, arguments.key, arguments.value))
+    query, key, value = map(_float32, (arguments.query, arguments.key, arguments.value))
     with torch.autocast("cpu", enabled=False):
         return function(arguments._replace(query=query, key=key, value=value))
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def _float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype == torch.get_autocast_dtype("cpu") else tensor

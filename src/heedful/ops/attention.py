@@ -1,4 +1,4 @@
-"""`heedful.attention`: the fused output, and beside it, only where asked for, the weights."""
+"""`heedful.attention`: scaled dot-product attention, optionally with its weights."""
 
 from __future__ import annotations
 
@@ -61,27 +61,28 @@ def attention(
     Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762), equation 1;
     grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
 
-    NumPy arrays give NumPy arrays: query, key, value, mask and bias are all tensors or all arrays.
+    Tensors in, tensors out; NumPy arrays in, NumPy arrays out. Query, key, value, mask and bias
+    must all be of the same kind.
 
     Args:
         query: (N, d), (B, N, d), (B, H, N, d) or any leading axes.
-        key: (M, d) with as many axes; from four axes on it may have G heads, H = r·G, and
-            query head h uses key head h // r.
-        value: (M, v); its width v may differ from d.
-        mask: boolean, broadcasts to (..., N, M), True = may attend, or a value of
-            `heedful.masks`. A row that may attend to nothing gets zeros.
+        key: (M, d), with as many axes as the query. With four axes or more it may have G heads,
+            H = r·G; query head h then uses key head h // r.
+        value: (M, v), with as many axes and heads as the key; v may differ from d.
+        mask: boolean, broadcasts to (..., N, M), True = may attend; or a mask of `heedful.masks`.
+            The output of a query that may attend to no key is zero.
         bias: added to the scaled scores; broadcasts to (..., N, M).
-        causal: query n of N sees keys up to n + M − N (the last query sees all of them).
-        scale: what the scores are multiplied by; default 1/√d.
-        dropout: probability with which a weight is dropped; not for evaluation.
-        return_weights: also return the weights, before dropout, beside the same output.
+        causal: query n may attend to keys 0 to n + M − N, so the last query attends to all keys.
+        scale: factor of the scores; default 1/√d.
+        dropout: probability of dropping a weight; use 0 for evaluation.
+        return_weights: also return the weights, before dropout.
 
     Returns:
-        the context (..., N, v); with `return_weights`, (context, weights (..., N, M)), in the type
-        of the inputs; on a CPU in float32 where autocast would narrow them.
+        The context (..., N, v), or with `return_weights` the tuple (context, weights); weights
+        are (..., N, M). Both have the dtype of the inputs, but float32 under CPU autocast.
 
     Raises:
-        ArgumentError: shapes, types or devices that do not fit, in one line.
+        ArgumentError: the shapes, types or devices do not fit together.
 
     >>> import torch
     >>> query, key, value = torch.ones(2, 4), torch.ones(3, 4), torch.arange(6.).view(3, 2)
@@ -97,5 +98,5 @@ def attention(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
     context: Any = attend(arguments)
-    made: Any = (context, in_float32(weights, arguments)) if return_weights else context
-    return made
+    result: Any = (context, in_float32(weights, arguments)) if return_weights else context
+    return result

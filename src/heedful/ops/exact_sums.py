@@ -1,14 +1,14 @@
-"""Sums that are not rounded: in any order, and shared out in any way, they are the same to the bit.
+"""Exact sums of floats: the same to the last bit in any order and over any number of processes.
 
-Floats do not add up so: (a + b) + c differs from a + (b + c) in the last bit, and a mean over a
-thousand texts would depend on which process took which. Here a number is written in digits of 32
-bits, of which the first is its whole part. Digits are integers, so adding them up rounds nothing,
-and the mean is rounded once, at its end.
+Floating-point addition is not associative: (a + b) + c can differ from a + (b + c) in the last bit,
+so a mean over a thousand texts would depend on which process read which text. Here each number is
+split into 32-bit integer digits, and the first digit is its integer part. Integers add without
+rounding; only the final mean is rounded, once.
 
 Source: the long accumulator of Kulisch and Miranker 1986, *The arithmetic of the digital computer:
 a new approach* (SIAM Review 28).
 
->>> tenths = torch.tensor([0.1] * 10)  # of which each is a little more than a tenth
+>>> tenths = torch.tensor([0.1] * 10)  # 0.1 is not exact in binary
 >>> total = Total.of(tenths[:3]).plus(Total.of(tenths[3:]))
 >>> total.mean() == tenths[0].double(), tenths.sum() == 10 * tenths[0].double()
 (tensor(True), tensor(False))
@@ -24,15 +24,16 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 
-BITS, DIGITS = 32, 6  # the last digit counts in 2⁻¹⁶⁰; the smallest float32 is 2⁻¹⁴⁹
-MOST = 2.0**31  # so large is no score: 2³¹ such numbers have room in the first digit
+BITS, DIGITS = 32, 6  # the unit of the last digit is 2⁻¹⁶⁰; the smallest float32 is 2⁻¹⁴⁹
+LIMIT = 2.0**31  # no score is this large; the first digit holds the sum of 2³¹ numbers below it
 
 
 class Total(NamedTuple):
-    """The sum of numbers, for each head or whatever else the axes before are, and how many.
+    """An exact sum and the count of its numbers, for each index of the leading axes.
 
-    digits: (…, DIGITS) int64; digit i counts in 2^(−32·i). A sum of up to 2³¹ numbers has room, and
-        so have 2³¹ sums together. counts: (…), int64.
+    digits: (…, DIGITS), int64; the unit of digit i is 2^(−32·i). It holds up to 2³¹ numbers, or
+        2³¹ such sums.
+    counts: (…), int64.
     """
 
     digits: Int[Tensor, "*axes 6"]
@@ -40,42 +41,42 @@ class Total(NamedTuple):
 
     @classmethod
     def of(cls, values: Float[Tensor, "*axes n"]) -> Total:
-        """The sum over the last axis; NaN is no number, and is left out.
+        """Add the numbers along the last axis, without NaN.
 
-        A number of float64 is first cut to a multiple of 2⁻¹⁶⁰; float32 is exact.
+        float32 is exact; float64 is first truncated to a multiple of 2⁻¹⁶⁰.
 
         Raises:
-            ArgumentError: infinity, or a number of 2³¹ or more.
+            ArgumentError: a magnitude of 2³¹ or more, or infinity.
         """
         rest = values.detach().cpu().double()
         is_number = ~rest.isnan()
         rest = rest.nan_to_num(nan=0.0)
-        if rest.numel() and float(rest.abs().max()) >= MOST:
+        if rest.numel() and float(rest.abs().max()) >= LIMIT:
             raise ArgumentError(
                 f"a number of {float(rest.abs().max()):g} to add up", expected="less than 2³¹"
             )
         digits = torch.zeros(*rest.shape[:-1], DIGITS, dtype=torch.long, device="cpu")
         for i in range(DIGITS):
-            whole = rest.trunc()  # what is left of it has as many bits, or fewer
-            digits[..., i] = whole.long().sum(dim=-1)
-            rest = (rest - whole) * 2.0**BITS
+            integers = rest.trunc()  # the remainder has at most as many bits, so this is exact
+            digits[..., i] = integers.long().sum(dim=-1)
+            rest = (rest - integers) * 2.0**BITS
             if not rest.any():
                 break
         return cls(_carried(digits), is_number.sum(dim=-1))
 
     def plus(self, other: Total) -> Total:
-        """Both together."""
+        """Return the sum of both totals."""
         return Total(self.digits + other.digits, self.counts + other.counts)
 
     def mean(self) -> Float[Tensor, "*axes"]:
-        """The mean, float64, rounded once; NaN where there is no number."""
+        """Return the mean in float64, rounded once; NaN where the count is 0."""
         digits = self.digits.reshape(-1, DIGITS).tolist()
-        found = [*map(_quotient, digits, self.counts.flatten().tolist())]
-        return torch.tensor(found, dtype=torch.float64, device="cpu").view(self.counts.shape)
+        means = [*map(_quotient, digits, self.counts.flatten().tolist())]
+        return torch.tensor(means, dtype=torch.float64, device="cpu").view(self.counts.shape)
 
 
 def _carried(digits: Tensor) -> Tensor:
-    """The same sum with every digit but the first below 2³²; in place."""
+    """Carry in place, so that every digit except the first is below 2³²."""
     for i in range(DIGITS - 1, 0, -1):
         digits[..., i - 1] += digits[..., i] >> BITS
         digits[..., i] &= (1 << BITS) - 1
@@ -83,8 +84,8 @@ def _carried(digits: Tensor) -> Tensor:
 
 
 def _quotient(digits: list[int], count: int) -> float:
-    """Python divides integers of any length, and rounds what comes of it once."""
+    """Divide the sum by the count; Python rounds a quotient of integers only once."""
     if not count:
         return float("nan")
-    whole = sum(digit << BITS * (DIGITS - 1 - i) for i, digit in enumerate(digits))
-    return whole / (count << BITS * (DIGITS - 1))
+    numerator = sum(digit << BITS * (DIGITS - 1 - i) for i, digit in enumerate(digits))
+    return numerator / (count << BITS * (DIGITS - 1))

@@ -1,7 +1,7 @@
-"""A region of a map pooled to a picture of any size, without the rest of its rows.
+"""Heat maps: a region of a weight map pooled to a small picture.
 
-It needs the log-sum-exp of each row, with which a weight is exp(score − log-sum-exp). So a crop of
-a long text costs its own cells, and these are pooled block by block, while they are in the cache.
+With the log-sum-exp of a row, a weight is exp(score − log-sum-exp), so only the cells of the region
+are computed. They are pooled block by block, while a block is in the CPU's cache.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.indexing import ALL, meeting
-from heedful.ops.inputs import AttentionInputs, entries_of, unrounded
-from heedful.ops.map_region import exponents
+from heedful.ops.indexing import ALL, as_slice, intersection
+from heedful.ops.inputs import AttentionInputs, block_entries, no_autocast
+from heedful.ops.map_region import weights_of_scores
 from heedful.ops.score_blocks import allowed_to, fill_scores
 
-QUERIES = 512  # rows of a block at most: with more, there are fewer keys hidden from all of them
+QUERIES = 512  # most rows of a block; in larger blocks, fewer keys are masked for all rows
 
 
 class Cells(NamedTuple):
-    """An axis of a region, cut into cells of one size; the last may be smaller.
+    """One axis of a region, divided into cells of equal size; the last may be smaller.
 
-    within: which queries or keys.
-    size: how many of them a cell has.
+    within: the queries or the keys of the region.
+    size: queries or keys per cell.
     """
 
     within: range
@@ -33,23 +33,23 @@ class Cells(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """How many each cell has."""
+        """The number of queries or keys in each cell."""
         starts = torch.arange(0, len(self.within), self.size, device="cpu")
         return (len(self.within) - starts).clamp(max=self.size)
 
-    def around(self, part: range) -> range:
-        """The cells, by number, that a part of the region touches."""
+    def overlapping(self, part: range) -> range:
+        """Return the numbers of the cells that overlap with a part of the region."""
         first = self.within.start
         return range((part.start - first) // self.size, -(-(part.stop - first) // self.size))
 
-    def of(self, cells: range) -> range:
-        """What these cells have."""
+    def members(self, cells: range) -> range:
+        """Return the queries or keys in these cells."""
         start = self.within.start + cells.start * self.size
         return range(start, min(start + len(cells) * self.size, self.within.stop))
 
 
 def heatmap(
-    causes: AttentionInputs,
+    inputs: AttentionInputs,
     sums: Tensor,
     size: int = 256,
     reduce: str = "mean",
@@ -57,25 +57,25 @@ def heatmap(
     keys: slice = ALL,
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
-    """A region of the map pooled to at most size × size cells, (H, rows, columns).
+    """Pool a region of the map to at most size × size cells, (H, rows, columns).
 
-    A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells are
-    of one size, except that the last row and the last column of cells may be smaller.
+    A cell is the mean or the maximum of its weights; masked weights count as 0. All cells have the
+    same size, except that the last row and the last column of cells may be smaller.
 
     Args:
-        causes: see `AttentionInputs`.
+        inputs: query, key, mask, … of the map.
         sums: (H, n), the log-sum-exp of each row of the region.
-        size: how many rows and columns of cells there may be.
+        size: the most rows and the most columns of cells.
         reduce: "mean" or "max".
-        queries, keys: the region, slices without a step; default all.
-        progress: is told of the share that is done, 0 to 1.
+        queries, keys: the region, as slices without a step; default all.
+        progress: called with the completed fraction, 0 to 1.
 
     Raises:
-        ArgumentError: no cell, another way to pool, or a region with a step.
+        ArgumentError: a size below 1, an unknown `reduce`, or a slice with a step.
 
     >>> from heedful.ops.masks import Causal
     >>> words = torch.zeros(1, 4, 2)
-    >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n sees n + 1 keys, all alike
+    >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n sees n + 1 keys with equal scores
     >>> heatmap(AttentionInputs(words, words, 1.0, Causal()), sums, size=2)
     tensor([[[0.5000, 0.0000],
              [0.2917, 0.2083]]])
@@ -83,14 +83,14 @@ def heatmap(
     check_region(reduce, queries, keys)
     if size < 1:
         raise ArgumentError(f"size={size}", expected="at least 1 cell")
-    _, N, M = causes.shape
+    _, N, M = inputs.shape
     rows, columns = len(range(N)[queries]), len(range(M)[keys])
     cell = max(1, -(-rows // size)), max(1, -(-columns // size))
-    return pooled(causes, sums, cell, reduce, queries, keys, progress)
+    return pooled(inputs, sums, cell, reduce, queries, keys, progress)
 
 
 def pooled(
-    causes: AttentionInputs,
+    inputs: AttentionInputs,
     sums: Tensor,
     cell: tuple[int, int],
     reduce: str = "mean",
@@ -98,37 +98,36 @@ def pooled(
     keys: slice = ALL,
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
-    """The same in cells of a given size, (queries, keys) each: what tiles of one map need.
+    """Pool a region of the map to cells of a fixed size, `cell` = (queries, keys).
 
-    Arguments and errors beside it as `heatmap`.
+    This serves the tiles of one large map. Other arguments and errors are those of `heatmap`.
     """
     check_region(reduce, queries, keys)
-    of = causes.in_precision()
-    H, N, M = of.shape
+    inputs = inputs.upcast()
+    H, N, M = inputs.shape
     rows, columns = (
-        Cells(whole[part], size)
-        for whole, part, size in ((range(N), queries, cell[0]), (range(M), keys, cell[1]))
+        Cells(axis[part], size)
+        for axis, part, size in ((range(N), queries, cell[0]), (range(M), keys, cell[1]))
     )
-    found = of.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
+    cells = inputs.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
     pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
-    with unrounded(of.query):
-        for heads, run, seen, block in _blocks(of, sums, rows, columns):
-            cells = _pooled(_pooled(block, rows.size, 1, pool), columns.size, 2, pool)
-            asked = rows.around(run)
-            here = found[heads, asked.start : asked.stop, seen.start : seen.stop]
-            here.copy_(join(here, cells))
+    with no_autocast(inputs.query):
+        for heads, run, cell_columns, block in _blocks(inputs, sums, rows, columns):
+            block_cells = _pooled(_pooled(block, rows.size, 1, pool), columns.size, 2, pool)
+            target = cells[heads, as_slice(rows.overlapping(run)), as_slice(cell_columns)]
+            target.copy_(join(target, block_cells))
             if progress is not None:
-                done = run.start - rows.within.start + len(run) * heads.stop / H
-                progress(done / len(rows.within))
+                completed = run.start - rows.within.start + len(run) * heads.stop / H
+                progress(completed / len(rows.within))
     if progress is not None:
         progress(1.0)
     if reduce == "max":
-        return found.clamp_(max=1)
-    return found / (rows.lengths[:, None] * columns.lengths).to(found)
+        return cells.clamp_(max=1)
+    return cells / (rows.lengths[:, None] * columns.lengths).to(cells)
 
 
 def check_region(reduce: str, queries: slice, keys: slice) -> None:
-    """Refuse another way to pool, or a region with a step."""
+    """Raise `ArgumentError` for an unknown `reduce` or a slice with a step."""
     if reduce not in ("mean", "max"):
         raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
     if {queries.step, keys.step} - {None, 1}:
@@ -140,51 +139,51 @@ def check_region(reduce: str, queries: slice, keys: slice) -> None:
 
 
 def _blocks(
-    of: AttentionInputs, sums: Tensor, rows: Cells, columns: Cells
+    inputs: AttentionInputs, sums: Tensor, rows: Cells, columns: Cells
 ) -> Iterator[tuple[slice, range, range, Tensor]]:
-    """Weights (h, n, m) of some heads and rows, and which cells of the columns they are.
+    """Yield blocks: their heads, their rows, their cells along the keys, and the weights (h, n, m).
 
-    A block has whole cells of the columns, and whole cells of the rows or a part of one. It is
-    overwritten by the next one.
+    A block has complete cells along the keys, and along the queries complete cells or a part of one
+    cell. The next block overwrites its weights.
     """
-    H, _, M = of.shape
-    entries, group = entries_of(of.query), H // of.key.shape[0]
-    buffer = of.query.new_empty(0)
+    H, _, M = inputs.shape
+    entries, group = block_entries(inputs.query), H // inputs.key.shape[0]
+    buffer = inputs.query.new_empty(0)
     most = min(QUERIES, max(1, entries // max(1, group * len(columns.within))))
     for run in _runs(rows, most):
-        span = range(M) if of.mask is None else of.mask.span(run, of.shape)
-        seen = meeting(span, columns.within)
-        if not len(seen):
+        span = range(M) if inputs.mask is None else inputs.mask.span(run, inputs.shape)
+        visible = intersection(span, columns.within)
+        if not len(visible):
             continue
-        cells = columns.around(seen)
-        allowed = allowed_to(of, run, columns.of(cells))
+        cells = columns.overlapping(visible)
+        allowed = allowed_to(inputs, run, columns.members(cells))
         width = len(run) * len(allowed.keys)
         step = group * max(1, min(H, entries // width) // group)
         if buffer.numel() < step * width:
-            buffer = of.query.new_empty(step * width)
+            buffer = inputs.query.new_empty(step * width)
         first = run.start - rows.within.start
         for start in range(0, H, step):
             heads = slice(start, min(start + step, H))
             count = heads.stop - start
             block = buffer[: count * width].view(count, len(run), len(allowed.keys))
-            fill_scores(block, of, heads, run, allowed.of_heads(heads))
-            yield heads, run, cells, exponents(block, sums[heads, first : first + len(run)])
+            fill_scores(block, inputs, heads, run, allowed.of_heads(heads))
+            yield heads, run, cells, weights_of_scores(block, sums[heads, first : first + len(run)])
 
 
 def _runs(rows: Cells, most: int) -> Iterator[range]:
-    """The rows of a region in runs of whole cells; a cell with too many rows is several runs."""
-    whole = max(1, most // rows.size) * rows.size
-    for start in rows.within[::whole]:
-        cells = range(start, min(start + whole, rows.within.stop))
+    """Yield runs of rows that are complete cells; split a cell of more than `most` rows."""
+    length = max(1, most // rows.size) * rows.size
+    for start in rows.within[::length]:
+        cells = range(start, min(start + length, rows.within.stop))
         for first in cells[::most]:
             yield range(first, min(first + most, cells.stop))
 
 
 def _pooled(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
-    """An axis pooled in pieces of `size`; what is left at its end is a piece of its own."""
-    pieces, left = divmod(block.shape[dim], size)
-    whole = block.narrow(dim, 0, pieces * size).unflatten(dim, (pieces, size))
-    parts = [pool(whole, dim=dim + 1)] if pieces else []
-    if left:
-        parts.append(pool(block.narrow(dim, pieces * size, left), dim=dim, keepdim=True))
+    """Pool an axis in pieces of `size`; the last piece may be smaller."""
+    pieces, rest = divmod(block.shape[dim], size)
+    full = block.narrow(dim, 0, pieces * size).unflatten(dim, (pieces, size))
+    parts = [pool(full, dim=dim + 1)] if pieces else []
+    if rest:
+        parts.append(pool(block.narrow(dim, pieces * size, rest), dim=dim, keepdim=True))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

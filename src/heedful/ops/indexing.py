@@ -1,4 +1,4 @@
-"""Tables of scores (..., N, M): which part of one an index means, and what broadcasts to it."""
+"""Indices into a table of scores (..., N, M), and checks that a tensor broadcasts to it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ ALL = slice(None)
 
 
 def indices(index: Index, size: int, what: str) -> Tensor:
-    """A slice, a list of indices or a boolean for each place, as indices from 0.
+    """Convert a slice, a list of indices or a boolean list to indices from 0.
+
+    Args:
+        index: a slice, whole numbers (negative ones count from the end), or `size` booleans.
+        size: the length of the axis.
+        what: the name of the axis for error messages.
 
     Raises:
-        ArgumentError: an index outside the axis, or something that is no index.
+        ArgumentError: an index outside the axis, or another type.
 
     >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
     (tensor([0, 2]), tensor([2, 0]))
     """
     try:
         if isinstance(index, slice):
-            these = range(size)[index]
-            stop = these.start + len(these) * these.step
-            return torch.arange(these.start, stop, these.step, device="cpu")
+            run = range(size)[index]
+            stop = run.start + len(run) * run.step
+            return torch.arange(run.start, stop, run.step, device="cpu")
         chosen = torch.atleast_1d(torch.as_tensor(index, device="cpu"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise _no_indices(index, size, what) from error
     is_boolean = chosen.dtype == torch.bool
-    is_whole = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
-    if chosen.ndim > 1 or not is_whole or (is_boolean and len(chosen) != size):
+    is_integer = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
+    if chosen.ndim > 1 or not is_integer or (is_boolean and len(chosen) != size):
         raise _no_indices(index, size, what)
     if is_boolean:
         return chosen.nonzero()[:, 0]
@@ -49,13 +54,13 @@ def indices(index: Index, size: int, what: str) -> Tensor:
     return chosen % size if size else chosen
 
 
-def evenly(size: int, count: int) -> Tensor:
-    """At most `count` of the first `size` whole numbers, evenly spread, both ends among them.
+def evenly_spaced(size: int, count: int) -> Tensor:
+    """Return at most `count` evenly spaced indices from 0 to size − 1, with both ends.
 
-    They are on the CPU and are whole numbers throughout, whatever type and device the process has
-    made its default: in bfloat16 the last of 260 rows would be row 260.
+    They are computed as integers: with a default dtype of bfloat16, `linspace` would end at 260
+    for an axis of 260 rows.
 
-    >>> evenly(10, 4).tolist()
+    >>> evenly_spaced(10, 4).tolist()
     [0, 3, 6, 9]
     """
     count = max(0, min(size, count))
@@ -64,30 +69,30 @@ def evenly(size: int, count: int) -> Tensor:
 
 
 def of_heads(table: Tensor, heads: Index) -> Tensor:
-    """Some heads of a table that broadcasts to (..., H, N, M); all of it where heads share it."""
+    """Select heads of a table that broadcasts to (..., H, N, M); a shared table stays."""
     return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
 
 
 def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
-    """Refuse a table that does not broadcast to the shape (..., N, M) of the scores."""
+    """Raise `ArgumentError` unless the table broadcasts to the scores' shape (..., N, M)."""
     fits = table.ndim <= len(shape) and all(
-        have in (1, want)
-        for have, want in zip(reversed(table.shape), reversed(shape), strict=False)
+        actual in (1, expected)
+        for actual, expected in zip(reversed(table.shape), reversed(shape), strict=False)
     )
     if not fits:
         raise ArgumentError(
             f"{what} of shape {tuple(table.shape)}",
-            expected=f"one that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
+            expected=f"a shape that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
             cause="axes in another order, or a (batch, keys) padding mask",
-            remedy="put axes of size 1 where it is the same, or use heedful.masks.Padding",
+            remedy="insert axes of size 1 to broadcast, or use heedful.masks.Padding",
         )
 
 
 def as_boolean(name: str, table: object) -> Tensor:
-    """A boolean tensor, or a copy of a boolean NumPy array as one.
+    """Return a boolean tensor as it is, or a tensor copy of a boolean NumPy array.
 
     Raises:
-        ArgumentError: another type, or no axes.
+        ArgumentError: another type, or a tensor without axes.
     """
     if isinstance(table, np.ndarray) and table.dtype == np.bool_:
         table = torch.from_numpy(table.copy())
@@ -105,25 +110,25 @@ def as_boolean(name: str, table: object) -> Tensor:
             remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
         )
     if table.ndim == 0:
-        raise ArgumentError(f"{name} mask without axes", expected="one for the keys, (..., M)")
+        raise ArgumentError(f"{name} mask without axes", expected="an axis for the keys, (..., M)")
     return table
 
 
-def check_whole(name: str, **numbers: object) -> None:
-    """Refuse an argument that is neither a whole number nor None."""
+def check_integers(name: str, **numbers: object) -> None:
+    """Raise `ArgumentError` for an argument that is neither a whole number nor None."""
     for argument, number in numbers.items():
         if number is not None and not isinstance(number, int):
             raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
 
 
-def meeting(*ranges: range) -> range:
-    """What all ranges without a step have in common."""
-    first = max(one.start for one in ranges)
-    return range(first, max(first, min(one.stop for one in ranges)))
+def intersection(*ranges: range) -> range:
+    """Return the intersection of ranges without a step."""
+    first = max(run.start for run in ranges)
+    return range(first, max(first, min(run.stop for run in ranges)))
 
 
 def as_slice(run: range) -> slice:
-    """A range as a slice."""
+    """Convert a range without a step to a slice."""
     return slice(run.start, run.stop)
 
 

@@ -1,7 +1,9 @@
-"""What a map of weights is a function of, and the scores of any part of it.
+"""The inputs of attention (query, key, mask, …), and the scores of any part of their weight map.
 
-The map of a head has N × M entries, its causes (N + M) · d. So the causes are kept, and a row, a
-crop or a statistic is computed when somebody asks. H query heads, G key heads, N queries, M keys.
+The map of a head has N × M entries, its inputs only (N + M) · d. So recordings store the inputs,
+and rows, crops and statistics of the map are computed on request.
+
+H query heads, G key heads, N queries, M keys.
 """
 
 from __future__ import annotations
@@ -15,27 +17,26 @@ from torch import Tensor
 from heedful.ops.indexing import ALL
 from heedful.ops.masks import Causal, Combined, Mask, Window
 
-HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
-# Scores computed at once. On a CPU 8 MB: with less, there are more operations to start; more fits
-# into no cache. Elsewhere 256 MB, so that an accelerator has enough to do
-ENTRIES, ELSEWHERE = 1 << 21, 1 << 26
+MASKED_SCORE = -1e30  # its exponential is 0; times a weight of 0 it is 0, while −inf gives NaN
+# Scores computed at once. 8 MB on a CPU: smaller blocks start more operations, larger ones do not
+# fit into the cache. 256 MB on an accelerator, to keep it busy
+ENTRIES, ACCELERATOR_ENTRIES = 1 << 21, 1 << 26
 
 
 class AttentionInputs(NamedTuple):
-    """All that decides the weights of one sequence in one call.
+    """Everything that determines the attention weights of one sequence in one call.
 
-    They are applied in the order of the models that have them: scale → softcap → bias → mask → a
-    column for the sink → softmax → the sink's column is left out. A query that may see nothing has
-    zeros.
+    The steps are: query · key → scale → softcap → bias → mask → append a column with the sink's
+    score → softmax → remove that column. A query that may attend to no key has zero weights.
 
     query: (H, N, d).
     key: (G, M, d); query head h uses key head h // (H // G).
-    scale: what the scores are multiplied by.
-    mask: which pairs may attend; None is all.
-    bias: added to the scaled scores; broadcasts to (H, N, M).
-    softcap: c of the soft cap c · tanh(score / c) (Gemma 2).
-    sinks: (H,), a score for attending to nothing (gpt-oss), or (H, N), one for each query; rows
-        then sum to less than one.
+    scale: factor of the scores.
+    mask: which pairs may attend; None: all.
+    bias: added to the capped scores; broadcasts to (H, N, M).
+    softcap: c in c · tanh(score / c), as in Gemma 2.
+    sinks: (H,) or (H, N), the score of a learned sink for each head, or for each query, as in
+        gpt-oss; rows then sum to less than 1.
 
     >>> from heedful.ops.map_region import weights
     >>> from heedful.ops.masks import Causal
@@ -59,27 +60,26 @@ class AttentionInputs(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The key at which the first query stands: p(n) = n + offset.
+        """The position of the first query among the keys: query n has position n + offset.
 
-        It is M − N, so that the last query stands at the last key, as caches need. Only where there
-        are more queries than keys does the mask's own offset count, if it has one; 0 is that of
-        torch's `is_causal`.
+        It is M − N: the last query is at the last key, as with a key/value cache. With more queries
+        than keys, the offset of the mask is used if it has one (0 for torch's `is_causal`).
         """
         _, N, M = self.shape
         parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
-        offsets = [one.offset for one in parts if isinstance(one, Causal | Window)]
-        told = [offset for offset in offsets if offset is not None]
-        return told[0] if N > M and told else M - N
+        offsets = [part.offset for part in parts if isinstance(part, Causal | Window)]
+        explicit = [offset for offset in offsets if offset is not None]
+        return explicit[0] if N > M and explicit else M - N
 
-    def in_precision(self) -> AttentionInputs:
-        """The same in float32 at the least, as scores are computed in fused kernels."""
-        kind = torch.promote_types(self.query.dtype, torch.float32)
-        if self.query.dtype == self.key.dtype == kind:
+    def upcast(self) -> AttentionInputs:
+        """Convert query and key to at least float32, the type of scores in fused kernels."""
+        dtype = torch.promote_types(self.query.dtype, torch.float32)
+        if self.query.dtype == self.key.dtype == dtype:
             return self
-        return self._replace(query=self.query.to(kind), key=self.key.to(kind))
+        return self._replace(query=self.query.to(dtype), key=self.key.to(dtype))
 
     def on(self, device: torch.device) -> AttentionInputs:
-        """The same with all its tensors on a device; a mask is made wherever its queries are."""
+        """Move the tensors to a device; the mask stays, since its crops are built where needed."""
         return self._replace(
             query=self.query.to(device),
             key=self.key.to(device),
@@ -88,16 +88,16 @@ class AttentionInputs(NamedTuple):
         )
 
     def of_heads(self, heads: slice) -> AttentionInputs:
-        """The same for some of the heads, with a key for each of them."""
+        """Select query heads, and repeat keys so that there is one key head for each."""
         H, group = len(self.query), len(self.query) // len(self.key)
         if heads == ALL and group == 1:
             return self
-        wanted = range(H)[heads]
-        if len(wanted) == 1:  # a view, where others of its group need a copy each
-            key = self.key[wanted[0] // group :][:1]
+        chosen = range(H)[heads]
+        if len(chosen) == 1:  # a view; several heads of a group need a copy each
+            key = self.key[chosen[0] // group :][:1]
         else:
-            own = torch.tensor(wanted, device="cpu") // group
-            key = self.key[heads] if group == 1 else self.key[own]
+            key_heads = torch.tensor(chosen, device="cpu") // group
+            key = self.key[heads] if group == 1 else self.key[key_heads]
         bias = self.bias
         return self._replace(
             query=self.query[heads],
@@ -108,51 +108,57 @@ class AttentionInputs(NamedTuple):
         )
 
 
-def unrounded(tensor: Tensor) -> AbstractContextManager[Any]:
-    """A context in which autocast rounds no product where a tensor is."""
-    kind = tensor.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+def no_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context that disables autocast on the tensor's device."""
+    device = tensor.device.type
+    is_enabled = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_enabled else nullcontext()
 
 
-def entries_of(tensor: Tensor) -> int:
-    """How many scores are computed at once where a tensor is."""
-    return ENTRIES if tensor.is_cpu else ELSEWHERE
+def block_entries(tensor: Tensor) -> int:
+    """Return how many scores are computed at once on the tensor's device."""
+    return ENTRIES if tensor.is_cpu else ACCELERATOR_ENTRIES
 
 
 def scores(
-    of: AttentionInputs, rows: Tensor, columns: Tensor | None = None, table: Tensor | None = None
+    inputs: AttentionInputs,
+    rows: Tensor,
+    columns: Tensor | None = None,
+    table: Tensor | None = None,
 ) -> Tensor:
-    """Masked scores of some queries with some keys, (H, n, m); `HIDDEN` where none may attend.
+    """Compute masked scores of some queries and keys, (H, n, m); masked pairs are `MASKED_SCORE`.
 
-    `columns` are indices of keys, by default all; `table` is the mask of these rows and columns,
-    where it is made already; `of` is in its precision, with a key for each of its heads.
+    Args:
+        inputs: upcast, with one key head for each query head.
+        rows, columns: indices of queries and of keys; `columns` defaults to all keys.
+        table: the mask of these rows and columns, if it is already built.
     """
-    out = (of.query[:, rows] * of.scale) @ _at(of.key, columns, 1).mT
-    if of.softcap is not None:
-        out = out.div_(of.softcap).tanh_().mul_(of.softcap)
-    if of.bias is not None:
-        bias = rows_of(of.bias, rows)
-        out += bias if bias.shape[-1] == 1 else _at(bias, columns, -1)
-        out.clamp_(min=HIDDEN)  # a bias of −inf hides
-    if of.mask is not None:  # torch.where is faster than masked_fill_
+    out = (inputs.query[:, rows] * inputs.scale) @ _select(inputs.key, columns, 1).mT
+    if inputs.softcap is not None:
+        out = out.div_(inputs.softcap).tanh_().mul_(inputs.softcap)
+    if inputs.bias is not None:
+        bias = rows_of(inputs.bias, rows)
+        out += bias if bias.shape[-1] == 1 else _select(bias, columns, -1)
+        out.clamp_(min=MASKED_SCORE)  # a bias of −inf masks
+    if inputs.mask is not None:  # torch.where is faster than masked_fill_
         if table is None:
-            table = of.mask.between(of.shape, rows, columns, out.device)
-        torch.where(table, out, out.new_full((), HIDDEN), out=out)
+            table = inputs.mask.between(inputs.shape, rows, columns, out.device)
+        torch.where(table, out, out.new_full((), MASKED_SCORE), out=out)
     return out
 
 
-def _at(tensor: Tensor, places: Tensor | None, dim: int) -> Tensor:
-    """What stands at places of an axis; a view where they are a run."""
-    if places is None:
+def _select(tensor: Tensor, indices: Tensor | None, dim: int) -> Tensor:
+    """Select indices along an axis; consecutive indices give a view."""
+    if indices is None:
         return tensor
-    where = run_of(places)
-    if isinstance(where, slice):
-        return tensor.narrow(dim, where.start, where.stop - where.start)
-    return tensor.index_select(dim, where.to(tensor.device))
+    index = run_of(indices)
+    if isinstance(index, slice):
+        return tensor.narrow(dim, index.start, index.stop - index.start)
+    return tensor.index_select(dim, index.to(tensor.device))
 
 
 def run_of(indices: Tensor) -> slice | Tensor:
-    """Indices as a slice where they follow one another: torch then copies nothing."""
+    """Return consecutive indices as a slice, so that torch copies nothing; others unchanged."""
     first = int(indices[0]) if len(indices) else 0
     end = first + len(indices)
     run = torch.arange(first, end, device=indices.device)
@@ -160,9 +166,9 @@ def run_of(indices: Tensor) -> slice | Tensor:
 
 
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
-    """Give sinks (H, 1 or n) their share of weights (H, n, m), in place.
+    """Rescale weights (H, n, m) in place so that sinks (H, 1 or n) take their share.
 
-    `total` is the log-sum-exp of each row; what is returned is the same with the sink.
+    `total` is the log-sum-exp of each row without the sink; return it with the sink.
     """
     with_sink = torch.logaddexp(total, sinks.to(total))
     weights *= (total - with_sink).exp()[..., None]
@@ -170,11 +176,11 @@ def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
 
 
 def sinks_of(sinks: Tensor, rows: Tensor | slice) -> Tensor:
-    """The sinks of some queries, (H, 1 or n)."""
+    """Select the sinks of some queries, (H, 1 or n)."""
     return sinks[:, None] if sinks.ndim == 1 else sinks[:, rows]
 
 
 def rows_of(bias: Tensor, rows: Tensor | slice) -> Tensor:
-    """The bias of some queries, (…, n or 1, M or 1)."""
+    """Select the bias of some queries, (…, n or 1, M or 1)."""
     bias = torch.atleast_2d(bias)
     return bias if bias.shape[-2] == 1 else bias[..., rows, :]

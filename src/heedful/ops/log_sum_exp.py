@@ -1,8 +1,9 @@
-"""The log-sum-exp of each row of a map, which torch's fused kernels compute beside their output.
+"""Capture of the log-sum-exp of each row, which torch's fused kernels compute with their output.
 
-torch throws it away; a dispatch mode around the call sees it. With it a weight is
-exp(score − log-sum-exp), and its row is not needed. Outputs and gradients stay bit for bit what
-they are: each operation runs as it would, and is asked for one result more where it has to be.
+With it a single weight is exp(score − log-sum-exp), without the rest of its row. torch discards it,
+so a dispatch mode around the call captures it. Outputs and gradients stay the same to the last bit:
+each operation runs as before, and some are asked to return the log-sum-exp as well.
+
 Source: Dao et al. 2022, *FlashAttention* (arXiv:2205.14135), section 3.1.
 """
 
@@ -16,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-FLASH_ATTN = "_flash_attn_forward"  # of the package flash_attn
-TOKENS_FIRST = {FLASH_ATTN, "_efficient_attention_forward"}  # whose output is (B, N, H, d)
-# What one unit of the second result of each kernel is in nats: flex attention counts in bits
+FLASH_ATTN = "_flash_attn_forward"  # in the package flash_attn
+TOKENS_FIRST = {FLASH_ATTN, "_efficient_attention_forward"}  # their output is (B, N, H, d)
+# The unit of each kernel's second result, in nats; flex attention returns bits
 UNITS = {
     "_scaled_dot_product_flash_attention_for_cpu": 1.0,
     "_scaled_dot_product_flash_attention": 1.0,
@@ -27,56 +28,53 @@ UNITS = {
     **dict.fromkeys(TOKENS_FIRST, 1.0),
     "flex_attention": math.log(2),
 }
-# Kernels that compute it only where this argument, by its place, says so
-WHERE_ASKED = {
-    "_scaled_dot_product_efficient_attention": 4,
-    "_scaled_dot_product_cudnn_attention": 4,
-}
+# Kernels that compute it only if the argument at this position is True
+ARGUMENT = {"_scaled_dot_product_efficient_attention": 4, "_scaled_dot_product_cudnn_attention": 4}
 
 
-def asked(kernel: str, arguments: tuple) -> tuple:
-    """The arguments of an operation, with which it gives the log-sum-exp too if it can."""
-    place = WHERE_ASKED.get(kernel)
-    if place is None or len(arguments) <= place:
+def request_lse(kernel: str, arguments: tuple) -> tuple:
+    """Change the arguments of an operation so that it also returns the log-sum-exp, if it can."""
+    position = ARGUMENT.get(kernel)
+    if position is None or len(arguments) <= position:
         return arguments
-    return (*arguments[:place], True, *arguments[place + 1 :])
+    return (*arguments[:position], True, *arguments[position + 1 :])
 
 
-def beside(kernel: str, made: Any) -> Tensor | None:
-    """The log-sum-exp among the results of an operation, (B, H, N), in nats.
+def find_log_sum_exp(kernel: str, results: Any) -> Tensor | None:
+    """Return the log-sum-exp from the results of an operation, (B, H, N), in nats.
 
-    None for an operation that gives none.
+    Return None if the operation does not compute it.
 
     Args:
         kernel: the name of the operation.
-        made: its results, the first of which is attention's output.
+        results: its results; the first is the output of attention.
     """
-    raw = _raw(kernel, made)
+    raw = _raw(kernel, results)
     return None if raw is None else _in_nats(*raw)
 
 
-def _raw(kernel: str, made: Any) -> tuple[str, Tensor, int] | None:
-    """The kernel, what it gave beside its output, and how many rows that has; None for others."""
-    if kernel not in UNITS or not isinstance(made, Sequence) or len(made) < 2:
+def _raw(kernel: str, results: Any) -> tuple[str, Tensor, int] | None:
+    """Return the kernel, its second result and the number of rows; None for other operations."""
+    if kernel not in UNITS or not isinstance(results, Sequence) or len(results) < 2:
         return None
-    output, sums = made[:2]
+    output, sums = results[:2]
     if not isinstance(sums, Tensor) or sums.ndim < 3 or not sums.numel():
         return None
     return kernel, sums, output.shape[1 if kernel in TOKENS_FIRST else 2]
 
 
 def _in_nats(kernel: str, sums: Tensor, rows: int) -> Tensor:
-    """The log-sum-exp of the rows, (B, H, N), of which some kernels have more than there are."""
+    """Convert to nats, and cut to (B, H, N): some kernels return extra rows."""
     return sums.detach().flatten(2)[..., :rows] * UNITS[kernel]
 
 
-class Catching(TorchDispatchMode):
-    """Keeps the log-sum-exp of the kernels that run while it is entered.
+class LogSumExpMode(TorchDispatchMode):
+    """Dispatch mode that stores the log-sum-exp of each kernel that runs inside it.
 
     >>> words = torch.eye(3)[None, None]
-    >>> with Catching() as catching:
+    >>> with LogSumExpMode() as catching:
     ...     _ = torch.nn.functional.scaled_dot_product_attention(words, words, words, scale=1.0)
-    >>> catching.found((1, 1, 3))
+    >>> catching.result((1, 1, 3))
     tensor([[[1.5514, 1.5514, 1.5514]]])
     """
 
@@ -84,44 +82,43 @@ class Catching(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        # as kernels gave them: where torch traces these, no operation of ours is to be in its graph
+        # as the kernels returned them: more operations would enter a graph that torch traces
         self._raw: list[tuple[str, Tensor, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: it is entered while models run uncompiled, so dynamo need not be kept from it."""
+        """Return False: the mode is used with uncompiled models, so dynamo need not skip it."""
         return False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
-        is_whole = function is torch.ops.aten.scaled_dot_product_attention.default
-        # In inference mode it comes here before torch has chosen a kernel. Other modes, and tensors
-        # of other classes, may have a way of their own
-        if is_whole and not types and not _get_current_dispatch_mode_stack():
+        is_composite = function is torch.ops.aten.scaled_dot_product_attention.default
+        # In inference mode the call arrives here before torch has chosen a kernel. Other modes and
+        # tensor subclasses may handle it themselves
+        if is_composite and not types and not _get_current_dispatch_mode_stack():
             with self:
                 return function.decompose(*arguments, **keywords)
         is_simple = isinstance(function, torch._ops.OpOverload)
         name = function._opname if is_simple else str(function)
-        made = function(*asked(name, arguments), **keywords)
-        raw = _raw(name, made)
+        results = function(*request_lse(name, arguments), **keywords)
+        raw = _raw(name, results)
         self._raw += [] if raw is None else [raw]
-        return made
+        return results
 
-    def found(self, shape: Sequence[int]) -> Tensor | None:
-        """What the kernels of one call gave, (B, H, N), one after the other where it took several.
+    def result(self, shape: Sequence[int]) -> Tensor | None:
+        """Return the log-sum-exp of one call, (B, H, N), joined if it used several kernels.
 
-        None where that is not the shape of the call's rows.
+        Return None if the stored results do not have this shape.
         """
         *lead, rows = shape
-        parts = [_in_nats(*one) for one in self._raw]
+        parts = [_in_nats(*raw) for raw in self._raw]
         is_folded = rows == 1 and len(parts) == 1 and parts[0].numel() == math.prod(lead)
-        if (
-            is_folded and parts[0].shape[:1] == shape[:1]
-        ):  # heads of one key, as queries of one head
+        # With one query, torch may run the heads of a key head as queries of one head
+        if is_folded and parts[0].shape[:1] == shape[:1]:
             return parts[0].reshape(*shape)
-        fits = all(list(one.shape[:-1]) == lead for one in parts)
-        if not fits or sum(one.shape[-1] for one in parts) != rows or not parts:
+        fits = all(list(part.shape[:-1]) == lead for part in parts)
+        if not fits or sum(part.shape[-1] for part in parts) != rows or not parts:
             return None
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)

@@ -1,8 +1,9 @@
-"""Any part of a map, exactly: by whole rows, or, where these are known, by their log-sum-exp.
+"""Exact weights of any part of a map, from full rows or from the log-sum-exp of each row.
 
-A weight is exp(score − log Σ exp(score)) over all keys of its row. Whoever knows that sum needs no
-other cell of the row. Such a weight is as exact as the sum is: in float32 some 3·10⁻⁷ of the sum
-itself, so 2·10⁻⁶ where it is 7, and 2·10⁻⁵ where it is 60.
+A weight is exp(score − log-sum-exp), where log-sum-exp = log Σ exp(score) over all keys of the row.
+If it is available, no other cell of the row is needed. The relative error of such a weight is the
+absolute error of the log-sum-exp. In float32 that is about 3·10⁻⁷ times the log-sum-exp: 2·10⁻⁶
+for 7, 2·10⁻⁵ for 60.
 """
 
 from __future__ import annotations
@@ -12,113 +13,115 @@ from torch import Tensor
 
 from heedful.ops.indexing import ALL, Index, indices
 from heedful.ops.inputs import (
-    HIDDEN,
+    MASKED_SCORE,
     AttentionInputs,
     add_sink,
-    entries_of,
+    block_entries,
+    no_autocast,
     run_of,
     scores,
     sinks_of,
-    unrounded,
 )
 
 
 def weights(
-    causes: AttentionInputs,
+    inputs: AttentionInputs,
     heads: slice = ALL,
     queries: Index = ALL,
     keys: Index = ALL,
     sums: Tensor | None = None,
 ) -> Tensor:
-    """Any part of the map, exactly: (h, n, m), in float32 at the least.
+    """Compute the weights of any part of the map, (h, n, m), in float32 or float64.
 
-    Rows are normalised over all keys, whichever of them are shown. Memory grows with what is
-    shown, and with the rows that are computed at once.
+    Rows are normalised over all keys, not only over the requested ones. Memory grows with the
+    requested part and with the rows that are computed at once.
 
     Args:
-        causes: see `AttentionInputs`.
+        inputs: query, key, mask, … of the map.
         heads: a slice of the heads.
         queries, keys: a slice or a list of indices; negative ones count from the end.
-        sums: (h, n), the log-sum-exp of each of these rows, where it is known: then nothing but
-            the cells shown is computed.
+        sums: (h, n), the log-sum-exp of these rows. If passed, only the requested cells are
+            computed.
 
     Raises:
         ArgumentError: an index outside the map.
     """
-    of = causes.of_heads(heads).in_precision()
-    rows, columns = indices(queries, of.shape[1], "query"), indices(keys, of.shape[2], "key")
+    inputs = inputs.of_heads(heads).upcast()
+    _, N, M = inputs.shape
+    rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
     if sums is None:
-        return by_rows(of, rows, columns)[0]
-    with unrounded(of.query):
-        return exponents(scores(of, rows, columns), sums).clamp_(max=1)
+        return by_rows(inputs, rows, columns)[0]
+    with no_autocast(inputs.query):
+        return weights_of_scores(scores(inputs, rows, columns), sums).clamp_(max=1)
 
 
-def by_rows(of: AttentionInputs, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Some keys of whole rows, (H, n, m), and the log-sum-exp of each row, (H, n)."""
-    H, _, M = of.shape
-    shown, sums = of.query.new_empty(H, len(rows), len(columns)), of.query.new_empty(H, len(rows))
-    where = run_of(columns)
-    step = max(1, entries_of(of.query) // max(1, H * M))
+def by_rows(inputs: AttentionInputs, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute full rows; return their chosen columns, (H, n, m), and their log-sum-exp, (H, n)."""
+    H, _, M = inputs.shape
+    query, index = inputs.query, run_of(columns)
+    chosen, sums = query.new_empty(H, len(rows), len(columns)), query.new_empty(H, len(rows))
+    step = max(1, block_entries(query) // max(1, H * M))
     for start in range(0, len(rows), step):
-        here = slice(start, start + step)
-        whole, sums[:, here] = whole_rows(of, rows[here])
-        shown[:, here] = whole[:, :, where]
-    return shown, sums
+        block = slice(start, start + step)
+        block_weights, sums[:, block] = whole_rows(inputs, rows[block])
+        chosen[:, block] = block_weights[:, :, index]
+    return chosen, sums
 
 
-def whole_rows(of: AttentionInputs, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The whole rows of some queries, (H, n, M), and their log-sum-exp, (H, n).
+def whole_rows(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute full rows of upcast inputs: weights (H, n, M) and log-sum-exp (H, n), with sinks.
 
-    A row that may attend to nothing has zeros and −inf; sinks are among the scores. `of` is in its
-    precision already.
+    A fully masked row has zero weights and a log-sum-exp of −inf.
     """
-    if not of.shape[2]:
-        empty = of.query.new_empty(of.shape[0], len(rows), 0)
+    if not inputs.shape[2]:
+        empty = inputs.query.new_empty(inputs.shape[0], len(rows), 0)
         return empty, empty.new_full(empty.shape[:-1], -torch.inf)
-    whole, highest = softmax_rows(of, rows)
-    sums = add_up(of, rows, whole, highest)
-    blind = are_blind(highest)
-    if bool(blind.any()):
-        whole.masked_fill_(blind[..., None], 0.0)
-    return whole, sums
+    row_weights, highest = softmax_rows(inputs, rows)
+    sums = row_log_sum_exp(inputs, rows, row_weights, highest)
+    masked = fully_masked(highest)
+    if bool(masked.any()):
+        row_weights.masked_fill_(masked[..., None], 0.0)
+    return row_weights, sums
 
 
 def softmax_rows(
-    of: AttentionInputs, rows: Tensor, table: Tensor | None = None
+    inputs: AttentionInputs, rows: Tensor, table: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The whole rows of some queries, as if there were no sink, and the highest score of each.
+    """Compute full rows without sinks: weights (H, n, M) and the highest score of each row, (H, n).
 
-    These are (H, n, M) and (H, n). A row that may attend to nothing weighs all keys alike; the
-    highest score tells it (`are_blind`). `table` is the mask of the rows, if it is made already.
+    A fully masked row gets equal weights; `fully_masked(highest)` detects it. `table` is the mask
+    of the rows, if it is already built.
     """
-    with unrounded(of.query):
-        part = scores(of, rows, table=table)
-    return part.softmax(dim=-1), part.amax(dim=-1)
+    with no_autocast(inputs.query):
+        row_scores = scores(inputs, rows, table=table)
+    return row_scores.softmax(dim=-1), row_scores.amax(dim=-1)
 
 
-def add_up(of: AttentionInputs, rows: Tensor, whole: Tensor, highest: Tensor) -> Tensor:
-    """The log-sum-exp of what `softmax_rows` gave, (H, n); sinks get their share of it, in place.
+def row_log_sum_exp(
+    inputs: AttentionInputs, rows: Tensor, row_weights: Tensor, highest: Tensor
+) -> Tensor:
+    """Return the log-sum-exp (H, n) of rows from `softmax_rows`; −inf for a fully masked row.
 
-    It is −inf where a row may attend to nothing.
+    Sinks are included, and the weights are rescaled for them in place.
     """
-    # The largest weight is exp(highest − sum), but for what a softmax loses of a long row's sum
-    above_highest = (whole.sum(dim=-1) / whole.amax(dim=-1)).log()
-    if of.sinks is not None:  # beside the highest score, so that large ones cost it no digits
-        sinks = sinks_of(of.sinks, rows).to(highest) - highest
-        above_highest = add_sink(whole, above_highest, sinks)
+    # exp(highest − log-sum-exp) is the largest weight, up to the rounding of softmax in a long row
+    above_highest = (row_weights.sum(dim=-1) / row_weights.amax(dim=-1)).log()
+    if inputs.sinks is not None:  # relative to the highest score, to keep the digits of large ones
+        sinks = sinks_of(inputs.sinks, rows).to(highest) - highest
+        above_highest = add_sink(row_weights, above_highest, sinks)
     sums = highest + above_highest
-    return sums.masked_fill(are_blind(highest), -torch.inf)
+    return sums.masked_fill(fully_masked(highest), -torch.inf)
 
 
-def are_blind(highest: Tensor) -> Tensor:
-    """Which rows may attend to nothing, by their highest scores."""
-    return highest <= HIDDEN / 2
+def fully_masked(highest: Tensor) -> Tensor:
+    """Return which rows may attend to no key, from their highest scores."""
+    return highest <= MASKED_SCORE / 2
 
 
-def exponents(scores: Tensor, sums: Tensor) -> Tensor:
-    """Weights (…, n, m) of scores and of the log-sum-exp (…, n) of their rows, in place.
+def weights_of_scores(scores: Tensor, sums: Tensor) -> Tensor:
+    """Turn scores (…, n, m) into weights in place, with the log-sum-exp (…, n) of their rows.
 
-    In a row that may attend to nothing, whose sum is −inf, all are zero.
+    A fully masked row, whose log-sum-exp is −inf, gets zeros.
     """
-    sums = sums.to(scores).clamp(min=HIDDEN / 2)  # which leaves NaN as it is
+    sums = sums.to(scores).clamp(min=MASKED_SCORE / 2)  # clamp keeps NaN
     return scores.sub_(sums[..., None]).exp_()

@@ -1,4 +1,4 @@
-"""What every mask can do, and several of them at once; the masks themselves are in `masks.py`."""
+"""`Mask`, the base class of all masks, and `Combined`; the masks themselves are in `masks.py`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.indexing import ALL, Index, Shape, indices, meeting
+from heedful.ops.indexing import ALL, Index, Shape, indices, intersection
 
 
 class Mask(ABC):
-    """What every mask can do.
+    """Base class of masks.
 
-    A new mask defines `allowed`, of which `crop` and `between` are made; `span` where it knows more
-    than "any key"; and `check` where it has a size of its own. None is derived from another one,
-    whose `span` would be untrue of what it allows; masks are combined with `&`.
+    A mask must define `allowed`; `crop` and `between` use it. It should define `span` if some keys
+    are masked for a whole run of queries, and `check` if it has a fixed size. A mask must inherit
+    from `Mask` directly, since an inherited `span` could be wrong. `&` combines masks.
     """
 
     device: torch.device | None = None
@@ -31,40 +31,40 @@ class Mask(ABC):
         if parents != ["Mask"]:
             raise ArgumentError(
                 f"a mask {cls.__name__} that is derived from {', '.join(parents)}",
-                expected="one derived from Mask itself",
+                expected="a class derived from Mask itself",
                 remedy="combine masks with &",
             )
 
     @abstractmethod
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
-        """Which pairs may attend.
+        """Return which pairs of query and key may attend.
 
         Args:
             query: indices of queries, (n, 1).
             key: indices of keys, (1, m).
-            shape: the shape (..., N, M) of the whole score table.
+            shape: the shape (..., N, M) of the full score table.
 
         Returns:
-            boolean tensor that broadcasts to (..., n, m).
+            A boolean tensor that broadcasts to (..., n, m).
         """
 
     def check(self, shape: Shape) -> None:  # noqa: B027 - most masks fit any size
-        """Raise an `ArgumentError` where the mask's own size does not fit the scores' shape."""
+        """Raise `ArgumentError` if the mask does not fit scores of this shape."""
 
     def span(self, queries: range, shape: Shape) -> range:
-        """The keys that a run of queries can see at the most; the others are all masked."""
+        """Return a range of keys outside which every key is masked for all of these queries."""
         return range(shape[-1])
 
-    def certain(self, queries: range, shape: Shape) -> range:
-        """Keys that every query of a run is known to see: there the mask need not be made."""
+    def common_span(self, queries: range, shape: Shape) -> range:
+        """Return a range of keys that all of these queries may attend to: it needs no crop."""
         return range(0)
 
     def of_heads(self, heads: Index) -> Mask:
-        """The mask for some of the heads; only a table can have one for each."""
+        """Return the mask of some heads; only a table can differ between heads."""
         return self
 
-    def leaves_every_row(self, shape: Shape) -> bool:
-        """Whether each query is sure to see a key, so that no row needs care in the softmax."""
+    def has_no_empty_row(self, shape: Shape) -> bool:
+        """Return True only if every query may attend to a key, so that a plain softmax is safe."""
         return False
 
     def crop(
@@ -74,19 +74,19 @@ class Mask(ABC):
         keys: Index = ALL,
         device: torch.device | str | None = None,
     ) -> Bool[Tensor, "*lead n m"]:
-        """The mask of chosen queries and keys; memory grows with the crop alone.
+        """Build the mask of chosen queries and keys; memory grows only with the crop.
 
         Args:
-            shape: shape (..., N, M) of the whole score table.
+            shape: shape (..., N, M) of the full score table.
             queries, keys: a slice, a list of indices (negative ones count from the end), or a
                 boolean for each.
-            device: where to make it; by default where the mask's own tensors are.
+            device: of the result; default: the device of the mask's tensors.
 
         Returns:
-            boolean tensor that broadcasts to (..., n, m), True = may attend.
+            A boolean tensor that broadcasts to (..., n, m), True = may attend.
 
         Raises:
-            ArgumentError: an index outside N or M, or a mask whose own size does not fit.
+            ArgumentError: an index outside N or M, or a mask that does not fit the shape.
         """
         self.check(shape)
         device = device or self.device
@@ -97,7 +97,7 @@ class Mask(ABC):
     def between(
         self, shape: Shape, rows: Tensor, columns: Tensor | None, device: torch.device
     ) -> Bool[Tensor, "*lead n m"]:
-        """As `crop`, of indices from 0 that are known to exist (None is all keys): unchecked."""
+        """Build a crop like `crop`, from valid non-negative indices (None: all keys), unchecked."""
         key = torch.arange(shape[-1], device=device) if columns is None else columns.to(device)
         return self._between(rows.to(device), key, shape)
 
@@ -113,53 +113,53 @@ class Mask(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Mask):
-    """Several masks, all of which must allow a pair; made by `&`.
+    """Several masks, made by `&`: a pair may attend if every part allows it.
 
-    Parts that are combined themselves come as their own parts.
+    Nested combinations are flattened into `parts`.
     """
 
     parts: tuple[Mask, ...]
 
     def __post_init__(self) -> None:
-        parts = tuple(one for part in self.parts for one in _parts(part))
+        parts = tuple(inner for part in self.parts for inner in _parts(part))
         object.__setattr__(self, "parts", parts)
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
-        """Where the first part with tensors is."""
+        """The device of the first part that has tensors."""
         return next((part.device for part in self.parts if part.device is not None), None)
 
     def check(self, shape: Shape) -> None:
-        """Every part fits."""
+        """Check every part."""
         for part in self.parts:
             part.check(shape)
 
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
-        """What every part allows."""
+        """Return the pairs that every part allows."""
         allowed = self.parts[0].allowed(query, key, shape)
         for part in self.parts[1:]:
             allowed = allowed & part.allowed(query, key, shape)
         return allowed
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Where the spans of all parts meet."""
-        return meeting(*(part.span(queries, shape) for part in self.parts))
+        """Return the intersection of all spans."""
+        return intersection(*(part.span(queries, shape) for part in self.parts))
 
-    def certain(self, queries: range, shape: Shape) -> range:
-        """What is certain for all parts."""
-        return meeting(*(part.certain(queries, shape) for part in self.parts))
+    def common_span(self, queries: range, shape: Shape) -> range:
+        """Return the intersection of all common spans."""
+        return intersection(*(part.common_span(queries, shape) for part in self.parts))
 
     def of_heads(self, heads: Index) -> Mask:
-        """Each part for some of the heads."""
-        return changed(self, parts=tuple(part.of_heads(heads) for part in self.parts))
+        """Select heads of each part."""
+        return with_fields(self, parts=tuple(part.of_heads(heads) for part in self.parts))
 
 
-def changed(mask: Mask, **fields: object) -> Mask:
-    """The same mask, of its own class, with other tensors; no `__init__` is asked."""
-    other = copy(mask)
+def with_fields(mask: Mask, **fields: object) -> Mask:
+    """Copy a mask with other fields, without calling `__init__`."""
+    result = copy(mask)
     for name, value in fields.items():
-        object.__setattr__(other, name, value)  # masks are frozen
-    return other
+        object.__setattr__(result, name, value)  # masks are frozen
+    return result
 
 
 def _parts(mask: Mask) -> tuple[Mask, ...]:

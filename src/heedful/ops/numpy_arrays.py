@@ -1,7 +1,7 @@
-"""NumPy arrays in, NumPy arrays out: the same functions, for those who write NumPy.
+"""NumPy arrays as arguments and results of functions of tensors.
 
-An array and its tensor share their memory. Only what torch cannot read as it is (a reversed axis,
-the other byte order, an array that is read-only) is copied.
+An array and its tensor share memory. Only arrays that torch cannot read (a negative stride, foreign
+byte order, read-only memory) are copied.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from heedful.ops.masks import Mask
 
 P = ParamSpec("P")
 R = TypeVar("R")
-ARGUMENTS = ("query", "key", "value", "mask", "bias")  # of attention
-Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays; the result is the same
+ARGUMENTS = ("query", "key", "value", "mask", "bias")  # the tensor arguments of attention
+Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays, like the result
 
 FLOATS = (np.float32, np.float16, np.float64)
 
 
 def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function of tensors take arrays for the arguments of these names, and give arrays back.
+    """Decorate a function of tensors to accept arrays for the named arguments and return arrays.
 
-    Where one of them is an array, all must be.
+    If one of them is an array, all must be arrays.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -39,9 +39,9 @@ def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*arguments: P.args, **keywords: P.kwargs) -> R:
             if not has_array(arguments, keywords):
                 return function(*arguments, **keywords)
-            given = signature.bind(*arguments, **keywords)
-            given.arguments.update(as_tensors(given.arguments, names))
-            return cast(R, as_arrays(function(*given.args, **given.kwargs)))
+            bound = signature.bind(*arguments, **keywords)
+            bound.arguments.update(as_tensors(bound.arguments, names))
+            return cast(R, as_arrays(function(*bound.args, **bound.kwargs)))
 
         return call
 
@@ -49,26 +49,25 @@ def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def has_array(arguments: Collection[object], keywords: Mapping[str, object]) -> bool:
-    """Whether an array is among the arguments of a call."""
+    """Return whether an argument of a call is an array."""
     return any(isinstance(value, np.ndarray) for value in (*arguments, *keywords.values()))
 
 
-def as_tensors(given: Mapping[str, object], names: Collection[str]) -> dict[str, Tensor]:
-    """The arguments of these names as tensors; numbers in the widest of their types, as in NumPy.
+def as_tensors(arguments: Mapping[str, object], names: Collection[str]) -> dict[str, Tensor]:
+    """Convert the named arguments to tensors; floats to their widest type, as NumPy does.
 
-    Those that are None, or masks of ours, are left out.
+    Arguments that are None or a `Mask` are left out.
 
     Raises:
-        ArgumentError: a tensor or a list among the arrays, or an array of a type that cannot be
-            meant.
+        ArgumentError: a tensor or a list among the arrays, or an array of an unsupported type.
     """
-    wanted = {name: given[name] for name in names if given.get(name) is not None}
+    values = {name: arguments[name] for name in names if arguments.get(name) is not None}
     tensors = {
         name: _tensor(name, value, *((np.bool_,) if name == "mask" else FLOATS))
-        for name, value in wanted.items()
+        for name, value in values.items()
         if not isinstance(value, Mask)
     }
-    # a bias decides no type, as among tensors
+    # a bias may be wider than the query, so it does not widen the others
     numbers = {name for name, t in tensors.items() if t.is_floating_point() and name != "bias"}
     kinds = {tensors[name].dtype for name in numbers}
     widest = functools.reduce(torch.promote_types, kinds) if kinds else None
@@ -76,7 +75,7 @@ def as_tensors(given: Mapping[str, object], names: Collection[str]) -> dict[str,
 
 
 def as_arrays(result: Any) -> Any:
-    """A tensor as an array, a number as one of NumPy's; so each in a tuple or a dictionary."""
+    """Convert a tensor to an array or a NumPy scalar; also each one in a tuple or dictionary."""
     if isinstance(result, Tensor):
         return result.detach().cpu().numpy()[()]
     if isinstance(result, dict):
@@ -85,22 +84,22 @@ def as_arrays(result: Any) -> Any:
     return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 
 
-def _tensor(name: str, given: Any, *types: type[np.generic]) -> Tensor:
-    _check_kind(name, given)
-    _check_type(name, given, types)
-    array = given.astype(given.dtype.newbyteorder("="), copy=False)
+def _tensor(name: str, value: Any, *types: type[np.generic]) -> Tensor:
+    _check_kind(name, value)
+    _check_type(name, value, types)
+    array = value.astype(value.dtype.newbyteorder("="), copy=False)
     is_odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
     return torch.from_numpy(array.copy() if is_odd or not array.flags.writeable else array)
 
 
-def _check_kind(name: str, given: object) -> None:
-    if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
+def _check_kind(name: str, value: object) -> None:
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         mask = " or a mask such as heedful.masks.Causal()" if name == "mask" else ""
         raise ArgumentError(
-            f"{name} of type {type(given).__name__}",
-            expected=f"a NumPy array, as the others are{mask}",
-            cause="arrays and tensors given together" if isinstance(given, Tensor) else None,
-            remedy="give all as arrays or all as tensors; torch.from_numpy converts without a copy",
+            f"{name} of type {type(value).__name__}",
+            expected=f"a NumPy array, like the others{mask}",
+            cause="a mix of arrays and tensors" if isinstance(value, Tensor) else None,
+            remedy="pass all as arrays or all as tensors; torch.from_numpy converts without a copy",
         )
 
 

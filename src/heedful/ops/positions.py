@@ -1,6 +1,6 @@
-"""Where a token stands: sinusoidal tables, rotation of queries and keys, ALiBi's penalties.
+"""Position schemes: sinusoidal tables, rotary embeddings (RoPE) and ALiBi.
 
-(Learned positions are a table of parameters; the model holds it.)
+Learned positions are a table of parameters in the model.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from heedful.rotary_scaling import RotaryScaling
 
 
 def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor, "tokens width"]:
-    """The table of sines and cosines that is added to embeddings.
+    """Return the table of sines and cosines that is added to embeddings.
 
-    PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos of the same: section 3.5 of Vaswani
-    et al. 2017, and step 3 of document 004 (W. Zhang, *LLM: From Zero to
-    Hero*), whose printed table this is.
+    PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos(p / base^(2i/width)).
+
+    Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.5; document 004 (W. Zhang, *LLM: From
+    Zero to Hero*), step 3, which prints this table.
 
     Args:
-        tokens: rows, positions from 0.
-        width: columns; even.
+        tokens: number of rows, for positions 0 to tokens − 1.
+        width: number of columns; even.
         base: the longest wavelength is 2π · base.
 
     Returns:
@@ -44,15 +45,15 @@ def rotary(
     base: float = 10_000.0,
     scaling: RotaryScaling | None = None,
 ) -> tuple[Float[Tensor, "tokens half"], Float[Tensor, "tokens half"]]:
-    """Cosines and sines by which `rotate` turns queries and keys of a width.
+    """Return the cosines and sines with which `rotate` turns queries and keys.
 
     Source: Su et al. 2021, *RoFormer* (arXiv:2104.09864).
 
     Args:
         positions: positions of the tokens, (tokens,).
-        width: the width of a head; even.
+        width: the head width; even.
         base: the longest wavelength is 2π · base.
-        scaling: which frequencies are slowed; default none.
+        scaling: reduces frequencies for longer contexts; default none.
 
     Returns:
         (cosines, sines), each (tokens, width / 2) in float32 on the CPU.
@@ -66,10 +67,10 @@ def rotate(
     cosines: Float[Tensor, "*#lead tokens half"],
     sines: Float[Tensor, "*#lead tokens half"],
 ) -> Float[Tensor, "*lead tokens width"]:
-    """Turn each pair (i, i + width/2) of a vector by its position's angle.
+    """Rotate each pair (i, i + width/2) of a vector's numbers by an angle of its position.
 
-    The pairs are halves, as in Hugging Face's models. The dot product of two turned vectors
-    depends on the distance of their positions alone.
+    The pairing is that of Hugging Face's models (`rotate_half`). The dot product of a rotated query
+    and a rotated key depends on their positions only through the distance.
 
     >>> cosines, sines = rotary(torch.tensor([0, 1]), width=2)
     >>> rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), cosines, sines)
@@ -82,11 +83,12 @@ def rotate(
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
-    """How steeply each head's scores fall with distance, for `alibi`.
+    """Return each head's slope in ALiBi: how fast its scores fall with distance.
 
     For P heads, P a power of two, the slopes are 2^(−8/P), 2^(−16/P), …, 2^−8. Other numbers of
-    heads take those of the next lower power, then every second one of the next higher: so the
-    code of Press et al. 2022, *Train short, test long* (arXiv:2108.12409).
+    heads use the slopes of the next lower power, then every second slope of the next higher power.
+
+    Source: Press et al. 2022, *Train short, test long* (arXiv:2108.12409), and its code.
 
     Args:
         heads: H, at least 1.
@@ -108,11 +110,13 @@ def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
 
 
 def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries keys"]:
-    """ALiBi: a penalty for distance, given to `heedful.attention` as its bias.
+    """Return the bias of ALiBi, a penalty for distance; pass it to `heedful.attention` as `bias`.
 
-    It is minus the head's slope times the distance in tokens; the last query stands at the last
-    key, as with `causal`. The paper masks keys ahead of the query; here they lose as much as those
-    at the same distance behind.
+    The bias is −slope · distance, with the distance in tokens and the last query at the last key,
+    as with `causal`. The paper masks keys after the query; here their penalty is that of a key at
+    the same distance before it.
+
+    Source: Press et al. 2022 (arXiv:2108.12409).
 
     Args:
         heads: H.
@@ -140,8 +144,8 @@ def _angles(
             expected="an even width of at least 2",
             cause="sines and cosines come in pairs",
         )
-    # in float64, since float32 angles are off by 0.004 at position 100,000; on the CPU, since
-    # Apple's GPUs have no float64
+    # In float64: float32 angles are off by 0.004 at position 100,000. On the CPU: Apple's GPUs have
+    # no float64
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     frequencies = base ** (-pairs / width)
     if scaling is not None:

@@ -1,8 +1,8 @@
-"""Attention as one would first write it: in loops, then in products, then with many heads.
+"""Attention written for reading: in loops, then as matrix products, then with several heads.
 
-Read it from top to bottom. Each part gives the same numbers as the one before it, and all give
-those of `heedful.attention`, which is the fast form. Here the six words of document 002 attend to
-each other. The second word asks, so it is the query; every word is a key, and also a value.
+Read it from top to bottom. Each part computes the same numbers as the part before it, and as
+`heedful.attention`, the fast implementation. The example is the six words of document 002, which
+attend to each other. Here the second word is the query; every word is both a key and a value.
 
 >>> from heedful.text.example_texts import EMBEDDINGS
 >>> words = torch.tensor(EMBEDDINGS)  # 6 tokens, 3 numbers each
@@ -16,7 +16,7 @@ tensor([0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
 >>> context_vector(softmax(scores), words)
 tensor([0.4419, 0.6515, 0.5683])
 
-Every word asks in its turn; then one product of matrices does what the loops did.
+Now every word is the query in turn. Then a product of matrices replaces the loops.
 
 >>> context, weights = attention_in_loops(words, words, words, scale=1.0)
 >>> context
@@ -28,12 +28,12 @@ tensor([[0.4421, 0.5931, 0.5790],
         [0.4177, 0.6503, 0.5645]])
 >>> weights[0]
 tensor([0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452])
->>> again, _ = attention_in_products(words, words, words, scale=1.0)
->>> torch.allclose(again, context)
+>>> product, _ = attention_in_products(words, words, words, scale=1.0)
+>>> torch.allclose(product, context)
 True
 
-Names: B batch, H query heads, G key heads, N queries, M keys, d width, v width of the values.
-A mask is boolean, True = may attend. NumPy arrays give NumPy arrays.
+Names: B batch, H query heads, G key heads, N queries, M keys, d width of queries and keys, v width
+of values. A mask is boolean, True = may attend. NumPy arrays in, NumPy arrays out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 
 @takes_arrays("a", "b")
 def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float[Tensor, ""]:
-    """Multiply two vectors number by number, and add up: large where they point the same way.
+    """Multiply two vectors number by number and add the products.
+
+    The result is large if the vectors point in the same direction.
 
     >>> dot_product(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
     tensor(11.)
@@ -64,16 +66,16 @@ def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float
 def attention_scores(
     query: Float[Tensor, " width"], key: Float[Tensor, "keys width"]
 ) -> Float[Tensor, " keys"]:
-    """How well each key (M, d) matches one query (d,)."""
-    return torch.stack([dot_product(query, one) for one in key])
+    """Return the dot product of one query (d,) with each key (M, d): how well they match."""
+    return torch.stack([dot_product(query, k) for k in key])
 
 
 @takes_arrays("scores")
 def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
-    """Scores divided by their sum, so that they add up to one: the plain way.
+    """Divide the scores by their sum, so that they add up to 1: the simplest normalisation.
 
-    It serves while all scores are positive. A negative score gives a negative weight, and others
-    then exceed one; where the scores cancel out, nothing is left to divide by.
+    It works only for positive scores. A negative score becomes a negative weight, and other weights
+    then exceed 1. If the scores sum to 0, the division fails.
 
     >>> by_sum(torch.tensor([1.0, 2.0, -2.5]))
     tensor([ 2.,  4., -5.])
@@ -85,15 +87,15 @@ def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
 
 @takes_arrays("scores")
 def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
-    """e to the power of each score, divided by the sum of these: what is used.
+    """Divide e to the power of each score by the sum of these powers: the usual normalisation.
 
-    Powers of e are positive, whatever the scores are, so every weight lies between 0 and 1.
+    Powers of e are positive for any score, so every weight lies between 0 and 1.
 
     >>> softmax(torch.tensor([1.0, 2.0, -3.0]))
     tensor([0.2676, 0.7275, 0.0049])
 
-    The largest score is subtracted first. That divides every power by the same number, so the
-    weights stay as they are, and no power exceeds 1. Without it, large scores overflow:
+    The largest score is subtracted first. This divides every power by the same number, so the
+    weights do not change, and no power exceeds 1. Without it, large scores overflow:
 
     >>> scores = torch.tensor([100.0, 99.0])
     >>> by_sum(scores.exp())
@@ -108,44 +110,44 @@ def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
 def context_vector(
     weights: Float[Tensor, " keys"], value: Float[Tensor, "keys value_width"]
 ) -> Float[Tensor, " value_width"]:
-    """The values (M, v), each times its weight, added up: (v,)."""
+    """Multiply each value (M, v) by its weight (M,) and add the products, (v,)."""
     total = torch.zeros_like(value[0])
-    for weight, one in zip(weights, value, strict=True):
-        total = total + weight * one
+    for weight, v in zip(weights, value, strict=True):
+        total = total + weight * v
     return total
 
 
-# Masks: two ways that give the same weights (document 003)
+# Masks: two methods that give the same weights (document 003)
 
 
 @takes_arrays("scores", "mask")
 def renormalized_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
-    """The first way: softmax, multiply by a mask of ones and zeros, divide by what is left.
+    """Mask after softmax: multiply the weights by the mask and divide them by their new sum.
 
-    The weights are multiplied, not the scores: a score of 0 would still weigh e⁰ = 1. A query
-    that may see nothing gets zeros; by the rule alone it would be 0/0.
+    The mask multiplies the weights, not the scores: e⁰ = 1, so a score of 0 still gets a weight. A
+    query that may attend to no key gets zeros instead of 0/0.
 
-    The way fails where a hidden score is so much larger that nothing else is left to divide by:
+    This fails if a masked score is so large that the weights of all other keys round to 0:
 
-    >>> hidden_first = torch.tensor([False, True, True])
-    >>> renormalized_softmax(torch.tensor([200.0, 1.0, 2.0]), hidden_first)
+    >>> first_is_masked = torch.tensor([False, True, True])
+    >>> renormalized_softmax(torch.tensor([200.0, 1.0, 2.0]), first_is_masked)
     tensor([nan, nan, nan])
     """
-    kept = softmax(scores) * mask
+    weights = softmax(scores) * mask
     empty = ~mask.any(dim=-1, keepdim=True)
-    return kept / kept.sum(dim=-1, keepdim=True).masked_fill(empty, 1.0)
+    return weights / weights.sum(dim=-1, keepdim=True).masked_fill(empty, 1.0)
 
 
 @takes_arrays("scores", "mask")
 def masked_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
-    """The second way, used everywhere: −∞ for hidden scores, then softmax, since e^−∞ = 0.
+    """Mask before softmax, the usual method: set masked scores to −∞, since e^−∞ = 0.
 
-    It normalises once, and hidden scores cannot disturb the others. For a query that may see
-    nothing, softmax gives NaN (−∞ − (−∞) is no number); the last step makes these zeros.
+    It normalises once, and masked scores cannot affect the others. For a query that may attend to
+    no key, softmax returns NaN, since −∞ − (−∞) is undefined; the last step replaces it by zeros.
 
     >>> masked_softmax(torch.tensor([200.0, 1.0, 2.0]), torch.tensor([False, True, True]))
     tensor([0.0000, 0.2689, 0.7311])
@@ -157,11 +159,11 @@ def masked_softmax(
     >>> torch.equal(masked_softmax(scores, causal), renormalized_softmax(scores, causal))
     True
     """
-    hidden = ~mask
-    return softmax(scores.masked_fill(hidden, float("-inf"))).masked_fill(hidden, 0.0)
+    masked = ~mask
+    return softmax(scores.masked_fill(masked, float("-inf"))).masked_fill(masked, 0.0)
 
 
-# All queries: in loops, then in products
+# All queries: in loops, then as matrix products
 
 
 @takes_arrays(*ARGUMENTS)
@@ -174,14 +176,14 @@ def attention_in_loops(
     bias: Float[Tensor, "queries keys"] | None = None,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "queries value_width"], Float[Tensor, "queries keys"]]:
-    """The context (N, v) and the weights (N, M) of N queries, one after the other.
+    """Compute the context (N, v) and the weights (N, M) of N queries, one query after the other.
 
     Args:
         query, key, value: (N, d), (M, d), (M, v).
-        mask: (N, M).
+        mask: (N, M), True = may attend.
         bias: (N, M), added to the scaled scores.
-        scale: what the scores are multiplied by; default 1/√d (Vaswani et al. 2017,
-            arXiv:1706.03762, section 3.2.1): the wider the vectors, the further scores spread.
+        scale: factor of the scores; default 1/√d, since dot products of wider vectors have a larger
+            variance (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1).
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     contexts, weights = [], []
@@ -204,7 +206,7 @@ def attention_in_products(
     bias: Float[Tensor, "*#lead #queries #keys"] | None = None,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*lead queries value_width"], Float[Tensor, "*lead queries keys"]]:
-    """The same: row n, column m of query · keyᵀ is the dot product of query n and key m."""
+    """Compute the same with matrix products: query · keyᵀ holds all dot products at once."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-2, -1) * scale
     if bias is not None:
@@ -213,7 +215,7 @@ def attention_in_products(
     return weights @ value, weights
 
 
-# Batches and heads: in loops, then in one product
+# Batches and heads: in loops, then as matrix products
 
 
 @takes_arrays(*ARGUMENTS)
@@ -228,9 +230,9 @@ def heads_in_loops(
 ) -> tuple[
     Float[Tensor, "batch heads queries value_width"], Float[Tensor, "batch heads queries keys"]
 ]:
-    """Each text and each head by itself, in loops; the context and the weights, as before.
+    """Compute the context and the weights of each sequence and each head separately, in loops.
 
-    G key heads may serve H = r·G query heads: query head h uses key head h // r (Ainslie et al.
+    G key heads can serve H = r·G query heads: query head h uses key head h // r (Ainslie et al.
     2023, arXiv:2305.13245).
     """
     B, H, G = *query.shape[:2], key.shape[1]
@@ -263,7 +265,7 @@ def heads_in_products(
 ) -> tuple[
     Float[Tensor, "*lead heads queries value_width"], Float[Tensor, "*lead heads queries keys"]
 ]:
-    """The same: products take every axis before the last two along, all texts and heads at once.
+    """Compute the same for all sequences and heads at once: products batch over leading axes.
 
     >>> query, key = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 7, 4)
     >>> slow, _ = heads_in_loops(query, key, key)
@@ -272,6 +274,6 @@ def heads_in_products(
     (True, torch.Size([2, 6, 5, 4]), torch.Size([2, 6, 5, 7]))
     """
     groups = query.shape[-3] // key.shape[-3]
-    key = key.repeat_interleave(groups, dim=-3)  # each key head stands before its query heads
+    key = key.repeat_interleave(groups, dim=-3)  # one copy for each query head
     value = value.repeat_interleave(groups, dim=-3)
     return attention_in_products(query, key, value, mask=mask, bias=bias, scale=scale)

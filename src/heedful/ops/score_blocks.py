@@ -1,7 +1,7 @@
-"""Masked scores of neighbouring queries and keys, where the mask hides or shows most at once.
+"""Masked scores of a block of consecutive queries and keys.
 
-Keys that the mask hides from every query of a run are left out, and the mask is made only for keys
-that some of these queries may see and others not.
+Keys that are masked for every query of the block are left out. The mask is built only for keys that
+some of these queries may attend to and others may not.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import as_slice, meeting
-from heedful.ops.inputs import HIDDEN, AttentionInputs, rows_of
+from heedful.ops.indexing import as_slice, intersection
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, rows_of
 
 
 class Allowed(NamedTuple):
-    """What some neighbouring queries may see.
+    """The pairs of a run of n consecutive queries that may attend.
 
-    keys: all that any of them can see.
-    parts: tables of those keys that some queries may see and others not: (which of `keys`, boolean
-        (h or 1, n, keys of the part)). The keys in no part may be seen by every query.
-    ahead: whether a query might see a key after itself.
+    keys: a range of m keys; all keys outside it are masked for every query of the run.
+    parts: (slice of `keys`, boolean table (h or 1, n, keys of the slice)) for keys that some
+        queries may attend to and others may not. The keys outside all parts are masked for none.
+    ahead: whether a query may attend to a key after itself.
     """
 
     keys: range
     parts: list[tuple[slice, Tensor]]
     ahead: bool
 
-    def seen_by(self, queries: int) -> Tensor | int:
-        """How many of the queries may see each key: (h or 1, m), or a number."""
+    def queries_per_key(self, queries: int) -> Tensor | int:
+        """Count the queries that may attend to each key: (h or 1, m), or a number for all keys."""
         if not self.parts:
             return queries
         heads = max(len(part) for _, part in self.parts)
@@ -38,99 +38,102 @@ class Allowed(NamedTuple):
             counts[:, where] = part.sum(dim=-2).cpu()
         return counts
 
-    def choices(self, queries: int, among: Tensor | None = None) -> Tensor:
-        """How many keys each of the queries may see: (h or 1, n).
+    def keys_per_query(self, queries: int, pairs: Tensor | None = None) -> Tensor:
+        """Count the keys that each query may attend to: (h or 1, n).
 
         Args:
-            queries: how many there are.
-            among: (n, m), the pairs that count; default all.
+            queries: the number of queries, n.
+            pairs: boolean (n, m), the pairs to count; default all.
         """
-        certain = torch.ones(len(self.keys), dtype=torch.bool, device="cpu")
+        common = torch.ones(len(self.keys), dtype=torch.bool, device="cpu")
         heads = max((len(part) for _, part in self.parts), default=1)
         counts = torch.zeros(heads, queries, dtype=torch.long, device="cpu")
         for where, part in self.parts:
-            certain[where] = False
-            counted = part if among is None else part & among[:, where]
+            common[where] = False
+            counted = part if pairs is None else part & pairs[:, where]
             counts += counted.sum(dim=-1).cpu()
-        if among is None:
-            return counts + certain.sum()
-        return counts + among[:, certain.to(among.device)].sum(dim=-1).cpu()
+        if pairs is None:
+            return counts + common.sum()
+        return counts + pairs[:, common.to(pairs.device)].sum(dim=-1).cpu()
 
-    def among(self, pairs: Tensor) -> Tensor:
-        """Those of some pairs (n, m) that the mask allows: boolean (h or 1, n, m)."""
+    def intersect(self, pairs: Tensor) -> Tensor:
+        """Return the pairs (n, m) that the mask also allows: boolean (h or 1, n, m)."""
         heads = max((len(part) for _, part in self.parts), default=1)
-        found = pairs.repeat(heads, 1, 1)
+        allowed = pairs.repeat(heads, 1, 1)
         for where, part in self.parts:
-            found[..., where] &= part
-        return found
+            allowed[..., where] &= part
+        return allowed
 
     def of_heads(self, heads: slice) -> Allowed:
-        """The same for some of the heads; only tables can differ between them."""
-        cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
-        return self._replace(parts=cut)
+        """Select heads; only tables can differ between heads."""
+        parts = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
+        return self._replace(parts=parts)
 
 
-def allowed_to(of: AttentionInputs, queries: range, keys: range | None = None) -> Allowed:
-    """What neighbouring queries may see, of a run of keys; by default of all that any can see."""
-    own = queries.start + of.offset
+def allowed_to(inputs: AttentionInputs, queries: range, keys: range | None = None) -> Allowed:
+    """Return which pairs of a run of queries and a run of keys may attend.
+
+    `keys` defaults to the mask's span, the keys that these queries may attend to.
+    """
+    mask, shape, position = inputs.mask, inputs.shape, queries.start + inputs.offset
     if keys is None:
-        keys = range(of.shape[-1]) if of.mask is None else of.mask.span(queries, of.shape)
-    if of.mask is None:
-        return Allowed(keys, [], ahead=own + 1 < keys.stop)
+        keys = range(shape[-1]) if mask is None else mask.span(queries, shape)
+    if mask is None:
+        return Allowed(keys, [], ahead=position + 1 < keys.stop)
     parts = []
-    for part in _beside(keys, of.mask.certain(queries, of.shape)):
-        rows, columns = as_slice(queries), as_slice(part)
-        table = of.mask.crop(of.shape, rows, columns, of.query.device)
+    for part in _outside(keys, mask.common_span(queries, shape)):
+        table = mask.crop(shape, as_slice(queries), as_slice(part), inputs.query.device)
         table = table if table.ndim == 3 else table[None]
         parts.append((slice(part.start - keys.start, part.stop - keys.start), table))
-    return Allowed(keys, parts, _ahead(keys, parts, own - keys.start))
+    return Allowed(keys, parts, _sees_ahead(keys, parts, position - keys.start))
 
 
-def _ahead(keys: range, parts: list[tuple[slice, Tensor]], own: int) -> bool:
-    """Whether a query might see a key after itself; `own` is the place of the first query.
+def _sees_ahead(keys: range, parts: list[tuple[slice, Tensor]], position: int) -> bool:
+    """Return whether a query may attend to later keys; `position` is that of the first query.
 
-    No, where all keys after the first query are in the last table, which hides those ahead.
+    It is False if the last table covers all keys after the first query and masks those ahead.
     """
-    if len(keys) <= own + 1:
+    if len(keys) <= position + 1:
         return False
-    if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > own + 1:
+    if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > position + 1:
         return True
     where, part = parts[-1]
-    return bool(part.triu(own + 1 - where.start).any())
+    return bool(part.triu(position + 1 - where.start).any())
 
 
-def _beside(keys: range, certain: range) -> list[range]:
-    """Keys that some may see and others not: all, or those before and after the certain ones."""
-    certain = meeting(keys, certain)
-    if not len(certain):
+def _outside(keys: range, common: range) -> list[range]:
+    """Return the keys before and after the ones that every query may attend to."""
+    common = intersection(keys, common)
+    if not len(common):
         return [keys] if len(keys) else []
-    sides = range(keys.start, certain.start), range(certain.stop, keys.stop)
+    sides = range(keys.start, common.start), range(common.stop, keys.stop)
     return [part for part in sides if len(part)]
 
 
 def fill_scores(
-    scores: Tensor, of: AttentionInputs, heads: slice, queries: range, allowed: Allowed
+    scores: Tensor, inputs: AttentionInputs, heads: slice, queries: range, allowed: Allowed
 ) -> None:
-    """Write the masked scores (h, n, m) of some heads, whole groups of those that share a key.
+    """Write the masked scores of some heads into `scores` (h, n, m).
 
-    `allowed` is of these heads; `of` is in its precision already.
+    The heads must be complete groups that share key heads; `inputs` must be upcast; `allowed` must
+    be that of these heads and queries.
     """
     rows, columns = as_slice(queries), as_slice(allowed.keys)
-    group = of.shape[0] // of.key.shape[0]
+    group = inputs.shape[0] // inputs.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
-    # The heads that share a key head are rows of one product, which multiplies by the scale too
-    key = of.key[sharing, columns]
-    query = of.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
+    # One product for all query heads that share a key head; it also multiplies by the scale
+    key = inputs.key[sharing, columns]
+    query = inputs.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
     out = scores.view(*query.shape[:2], len(allowed.keys))
-    torch.baddbmm(out, query, key.mT, beta=0, alpha=of.scale, out=out)
-    if of.softcap is not None:
-        scores.div_(of.softcap).tanh_().mul_(of.softcap)
-    if of.bias is not None:
-        bias = rows_of(of.bias, rows)
+    torch.baddbmm(out, query, key.mT, beta=0, alpha=inputs.scale, out=out)
+    if inputs.softcap is not None:
+        scores.div_(inputs.softcap).tanh_().mul_(inputs.softcap)
+    if inputs.bias is not None:
+        bias = rows_of(inputs.bias, rows)
         bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
         scores += bias if bias.shape[-1] == 1 else bias[..., columns]
-        scores.clamp_(min=HIDDEN)
-    hidden = scores.new_full((), HIDDEN)
+        scores.clamp_(min=MASKED_SCORE)
+    masked = scores.new_full((), MASKED_SCORE)
     for where, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
         part = scores[:, :, where]
-        torch.where(table, part, hidden, out=part)
+        torch.where(table, part, masked, out=part)

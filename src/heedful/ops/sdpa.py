@@ -1,9 +1,9 @@
-"""The one door to torch's scaled_dot_product_attention.
+"""The only module that calls torch's scaled_dot_product_attention (SDPA).
 
-Tensors are brought to the form in which torch has a fused kernel: four axes, equal widths. Every
-argument is given on as it is, or converted; none is dropped. A large mask that is known by its
-structure (causal, window, padding) is never made whole: the kernel is called for one block of
-queries after the other, and only with the keys that some query of the block can see.
+Tensors get the form for which torch has fused kernels: four axes, equal widths. Every argument is
+passed on or converted; none is dropped. A large structured mask (causal, window, padding) is never
+built in full: the kernel runs on one block of queries after the other, with only the keys that some
+query of the block may attend to.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.ops.arguments import Arguments
-from heedful.ops.definition import in_precision
+from heedful.ops.definition import upcast
 from heedful.ops.indexing import ALL
 from heedful.ops.masks import Mask
 
-# Queries of a block: with fewer, more of a window's hidden keys are skipped; with more, fewer
-# kernels are started
-BLOCK = 512
+BLOCK = 512  # queries: smaller blocks skip more masked keys, larger ones start fewer kernels
 
 
-def in_form(arguments: Arguments) -> Arguments:
-    """The same with query, key and value in the kernels' form; mask, bias and shape stay."""
+def to_kernel_form(arguments: Arguments) -> Arguments:
+    """Reshape query, key and value to four axes and equal widths; mask, bias and shape stay."""
     query, key, value = arguments[:3]
-    if _has_form(query, key, value):  # bringing it there costs as much as attending to a few keys
+    if _has_form(query, key, value):  # the conversion takes as long as attending to a few keys
         return arguments
     lead = arguments.shape[:-2]
     width = max(query.shape[-1], value.shape[-1])
@@ -33,8 +31,8 @@ def in_form(arguments: Arguments) -> Arguments:
     return arguments._replace(query=query, key=key, value=value)
 
 
-def as_asked(context: Tensor, four: Arguments, arguments: Arguments) -> Tensor:
-    """The context of arguments that were brought to the form, with the axes that they had."""
+def restore_axes(context: Tensor, four: Arguments, arguments: Arguments) -> Tensor:
+    """Reshape the context of `to_kernel_form(arguments)` to the axes of the arguments."""
     if four is arguments:
         return context
     *axes, width = *arguments.shape[:-1], arguments.value.shape[-1]
@@ -42,7 +40,7 @@ def as_asked(context: Tensor, four: Arguments, arguments: Arguments) -> Tensor:
 
 
 def call(four: Arguments, table: Tensor | None = None, causal: bool = False) -> Tensor:
-    """The context of arguments in the kernels' form, and their table where they need one."""
+    """Call SDPA with arguments in kernel form, and with a table if they have a mask or a bias."""
     return F.scaled_dot_product_attention(
         four.query,
         four.key,
@@ -55,42 +53,38 @@ def call(four: Arguments, table: Tensor | None = None, causal: bool = False) -> 
     )
 
 
-def by_blocks(four: Arguments, mask: Mask) -> Tensor:
-    """The context, of one block of queries after the other."""
+def call_in_blocks(four: Arguments, mask: Mask) -> Tensor:
+    """Call SDPA on one block of queries after the other, and join the contexts."""
     N, contexts = four.shape[-2], []
     for start in range(0, N, BLOCK):
         rows = range(start, min(start + BLOCK, N))
         span = mask.span(rows, four.shape)
         queries, keys = slice(rows.start, rows.stop), slice(span.start, span.stop)
         block = four._replace(
-            query=four.query[:, :, queries],
-            key=four.key[:, :, keys],
-            value=four.value[:, :, keys],
+            query=four.query[:, :, queries], key=four.key[:, :, keys], value=four.value[:, :, keys]
         )
         contexts.append(call(block, table(four, queries, keys)))
     return torch.cat(contexts, dim=-2)
 
 
 def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | None:
-    """Mask and bias of some queries and keys as one table with four axes.
+    """Combine mask and bias of some queries and keys in one table with four axes.
 
-    It is boolean, True = may attend, or where there is a bias added to the scores.
+    Without a bias it is boolean, True = may attend; with a bias it is added to the scores.
     """
-    allowed = None
+    combined = allowed = None
     if four.mask is not None:
-        allowed = four.mask.crop(four.shape, queries, keys, four.query.device)
-    if four.bias is None:
-        one = allowed
-    else:
-        bias = in_precision(_crop(four.bias, queries, keys), four.query)
-        one = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
-    return None if one is None else four_axes(one, four.shape[:-2])
+        combined = allowed = four.mask.crop(four.shape, queries, keys, four.query.device)
+    if four.bias is not None:
+        bias = upcast(_crop(four.bias, queries, keys), four.query)
+        combined = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
+    return None if combined is None else four_axes(combined, four.shape[:-2])
 
 
 def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
-    """A tensor (..., a, b) whose leading axes broadcast to `lead`, as (batch, heads, a, b).
+    """Reshape a tensor (..., a, b), whose leading axes broadcast to `lead`, to (B, H, a, b).
 
-    The last axis of `lead` is of heads where there are two or more; the others are one batch.
+    If `lead` has two axes or more, the last one is the heads; the others are flattened to B.
     """
     axes = len(lead) + 2
     tensor = tensor.reshape(*[1] * (axes - tensor.ndim), *tensor.shape)
@@ -105,17 +99,13 @@ def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
 
 
 def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether tensors have four axes, one batch and one width."""
-    asks, says, gives = query.shape, key.shape, value.shape
-    return (
-        len(asks) == len(says) == len(gives) == 4
-        and asks[0] == says[0] == gives[0]
-        and asks[3] == gives[3]
-    )
+    """Return whether the tensors have four axes, the same batch size and equal widths."""
+    q, k, v = query.shape, key.shape, value.shape
+    return len(q) == len(k) == len(v) == 4 and q[0] == k[0] == v[0] and q[3] == v[3]
 
 
 def _widen(tensor: Tensor, width: int) -> Tensor:
-    """Zeros after the last axis: unequal widths would send torch to its unfused path."""
+    """Pad the last axis with zeros, since torch has no fused kernel for unequal widths."""
     missing = width - tensor.shape[-1]
     return F.pad(tensor, (0, missing)) if missing else tensor
 

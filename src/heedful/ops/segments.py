@@ -1,23 +1,24 @@
-"""How much of each row goes to which segment of the keys, as a mean over segments of the queries.
+"""Attention between segments: the mean weight from a segment of queries to a segment of keys.
 
-A segment is any set of places: a run of them, such as a document in a prompt, or some here and
-there. Of a segment A of queries and a segment B of keys:
+A segment is any set of positions, such as a document in a prompt. For a segment A of queries and a
+segment B of keys:
 
-- the **share** is the mean, over the queries of A that may see anything, of Σ W[n, m] over m in B;
-- **chance** is the same of rows that spread what they have evenly over the keys that the mask
-  allows: the mean of (1 − what a learned sink takes) · (allowed keys in B) / (allowed keys). It is
-  what the same rows give with their keys shuffled, as for the kinds of heads.
+- the **share** is the mean, over the queries n in A that may attend to a key, of Σ W[n, m] over the
+  keys m in B;
+- the **chance** is the share of uniform attention over the allowed keys: the mean of
+  (1 − weight of the learned sink) · (allowed keys in B) / (allowed keys). It is the expected share
+  of the same rows with their allowed keys shuffled.
 
-Where no key is in two segments, and each is in one, the shares of A sum to 1 less what a learned
-sink takes. Segments may overlap: each share is a number of its own.
+If every key is in exactly one segment, the shares of A sum to 1 minus the weight of the learned
+sink. Segments may overlap.
 
 >>> from heedful.ops.inputs import AttentionInputs
 >>> from heedful.ops.masks import Causal
 >>> from heedful.ops.statistics import gather
 >>> words = torch.eye(4).unsqueeze(0)
 >>> halves = torch.tensor([[True, True, False, False], [False, False, True, True]])
->>> [found] = gather(AttentionInputs(words, words, 1.0, Causal()), SegmentShares(halves, halves))
->>> found.share[0], found.chance[0]
+>>> [result] = gather(AttentionInputs(words, words, 1.0, Causal()), SegmentShares(halves, halves))
+>>> result.share[0], result.chance[0]
 (tensor([[1.0000, 0.0000],
         [0.3868, 0.6132]], dtype=torch.float64), tensor([[1.0000, 0.0000],
         [0.5833, 0.4167]], dtype=torch.float64))
@@ -37,11 +38,11 @@ from heedful.ops.weight_blocks import Block
 
 
 class Shares(NamedTuple):
-    """What segments of queries give to segments of keys, A and B of them; NaN where `queries` is 0.
+    """Shares between A segments of queries and B segments of keys; NaN where `queries` is 0.
 
     share, chance: (H, A, B).
-    learned: (H, A), the mean of what a learned sink takes; exactly 0 where there is none.
-    queries: (H, A), how many queries of the segment may see anything.
+    learned: (H, A), the mean weight of the learned sink; exactly 0 without one.
+    queries: (H, A), the number of queries of the segment that may attend to a key.
     """
 
     share: Tensor
@@ -51,7 +52,7 @@ class Shares(NamedTuple):
 
 
 class SegmentShares(Statistic):
-    """Mean shares between segments, in one pass; sums are kept in float64.
+    """Statistic for `Shares` in one pass over the map, with sums in float64.
 
     Args:
         queries: boolean (A, N), the queries of each segment.
@@ -60,14 +61,14 @@ class SegmentShares(Statistic):
 
     def __init__(self, queries: Tensor, keys: Tensor) -> None:
         self.members, self.keys = queries.double(), keys
-        self.places = [one.nonzero()[:, 0] for one in keys]
-        self.sums: Tensor | None = None  # (H, A, 2 B + 2): of each number of `_rows`
-        self._even: tuple[Block, Tensor] | None = None  # the last rows' chance, for the next heads
+        self.positions = [segment.nonzero()[:, 0] for segment in keys]
+        self.sums: Tensor | None = None  # (H, A, 2 B + 2): of the columns of `_rows`
+        self._last: tuple[Block, Tensor] | None = None  # chance of the last rows, for other heads
 
     def update(self, block: Block) -> None:
-        """Add the block's rows to the sums of their segments."""
+        """Add the rows of the block to the sums of their segments."""
         if self.sums is None:
-            numbers = 2 * len(self.places) + 2
+            numbers = 2 * len(self.positions) + 2
             self.sums = block.weights.new_zeros(
                 block.shape[0], len(self.members), numbers, dtype=torch.float64
             )
@@ -76,78 +77,78 @@ class SegmentShares(Statistic):
         self.sums[block.heads] += self.members[:, block.rows] @ self._rows(block)
 
     def merge(self, other: SegmentShares) -> None:
-        """Add up."""
+        """Add the sums of the other statistic."""
         if self.sums is None:
             self.sums, self.members = other.sums, other.members
         elif other.sums is not None:
             self.sums = self.sums + other.sums
 
     def result(self) -> Shares:
-        """The means."""
-        B, sums = len(self.places), self.seen(self.sums)
+        """Return the means."""
+        B, sums = len(self.positions), self.required(self.sums)
         queries = sums[..., -1:]
-        share, chance, kept, _ = (sums / queries).split([B, B, 1, 1], dim=-1)
-        return Shares(share, chance, 1 - kept[..., 0], queries[..., 0].long())
+        share, chance, total, _ = (sums / queries).split([B, B, 1, 1], dim=-1)
+        return Shares(share, chance, 1 - total[..., 0], queries[..., 0].long())
 
     def _rows(self, block: Block) -> Tensor:
-        """Of each row its shares, its chance, what a learned sink leaves, and 1; (h, n, 2 B + 2).
+        """Return columns (h, n, 2 B + 2): shares (B), chances (B), sum of the weights, and 1.
 
-        All are 0 of a row that may see nothing.
+        A fully masked row has zeros.
         """
-        weights, B = block.weights, len(self.places)
-        found = weights.new_ones(*weights.shape[:2], 2 * B + 2, dtype=torch.float64)
-        for i, places in enumerate(self.places):
-            where = _index(_inside(places, block.keys))
+        weights, B = block.weights, len(self.positions)
+        rows = weights.new_ones(*weights.shape[:2], 2 * B + 2, dtype=torch.float64)
+        for i, positions in enumerate(self.positions):
+            where = _index(_inside(positions, block.keys))
             if isinstance(where, slice):
-                found[..., i] = weights[:, :, where].sum(dim=-1)
-            else:  # a product reads the weights where they are, and copies none
-                among = self.keys[i, block.columns].to(weights)
-                found[..., i] = (weights.flatten(0, 1) @ among).view(weights.shape[:2])
+                rows[..., i] = weights[:, :, where].sum(dim=-1)
+            else:  # a product copies no weights, unlike indexing
+                is_member = self.keys[i, block.columns].to(weights)
+                rows[..., i] = (weights.flatten(0, 1) @ is_member).view(weights.shape[:2])
         if block.has_sink:
-            found[..., -2] = weights.sum(dim=-1)
-        torch.mul(self._chance(block), found[..., -2:-1], out=found[..., B:-2])
-        return found if block.empty is None else found.masked_fill_(block.empty[..., None], 0.0)
+            rows[..., -2] = weights.sum(dim=-1)
+        torch.mul(self._chance(block), rows[..., -2:-1], out=rows[..., B:-2])
+        return rows if block.empty is None else rows.masked_fill_(block.empty[..., None], 0.0)
 
     def _chance(self, block: Block) -> Tensor:
-        """The part of what each query may see that is in each segment, (h or 1, n, B)."""
-        if self._even is not None and _sees_the_same(block, self._even[0]):
-            return self._even[1]
+        """Return the fraction of each query's allowed keys in each segment, (h or 1, n, B)."""
+        if self._last is not None and _has_same_mask(block, self._last[0]):
+            return self._last[1]
         n, everything = len(block.queries), torch.arange(len(block.keys), device="cpu")
-        inside = [_inside(places, block.keys) for places in self.places]
-        counts = [_seen(block.allowed, n, places) for places in (*inside, everything)]
-        *parts, whole = (one.to(block.weights.device, torch.float64) for one in counts)
-        found = torch.stack(parts, dim=-1) / whole.clamp(min=1)[..., None]
-        self._even = block, found
-        return found
+        inside = [_inside(positions, block.keys) for positions in self.positions]
+        counts = [_count_allowed(block.allowed, n, keys) for keys in (*inside, everything)]
+        *parts, total = (count.to(block.weights.device, torch.float64) for count in counts)
+        fractions = torch.stack(parts, dim=-1) / total.clamp(min=1)[..., None]
+        self._last = block, fractions
+        return fractions
 
 
-def _sees_the_same(block: Block, other: Block) -> bool:
-    """Whether two blocks have the same rows, of heads that share their tables of the mask."""
-    tables, others = ([table for _, table in one.allowed.parts] for one in (block, other))
+def _has_same_mask(block: Block, other: Block) -> bool:
+    """Return whether two blocks have the same rows and the same mask tables."""
+    tables, others = ([table for _, table in each.allowed.parts] for each in (block, other))
     if block.queries != other.queries or len(tables) != len(others):
         return False
-    return all(one is another for one, another in zip(tables, others, strict=True))
+    return all(a is b for a, b in zip(tables, others, strict=True))
 
 
-def _inside(places: Tensor, keys: range) -> Tensor:
-    """The sorted places that are among neighbouring keys, counted from the first of these."""
+def _inside(positions: Tensor, keys: range) -> Tensor:
+    """Return the sorted positions that are in a range of keys, counted from its first key."""
     ends = torch.tensor([keys.start, keys.stop], device="cpu")
-    first, end = torch.searchsorted(places, ends).tolist()
-    return places[first:end] - keys.start
+    first, end = torch.searchsorted(positions, ends).tolist()
+    return positions[first:end] - keys.start
 
 
-def _index(places: Tensor) -> Index:
-    """Sorted places as a slice where they follow one another: then nothing is copied."""
-    if not len(places):
+def _index(positions: Tensor) -> Index:
+    """Return consecutive positions as a slice, so that indexing copies nothing."""
+    if not len(positions):
         return slice(0, 0)
-    first, last = int(places[0]), int(places[-1])
-    return slice(first, last + 1) if last - first < len(places) else places
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first < len(positions) else positions
 
 
-def _seen(allowed: Allowed, queries: int, places: Tensor) -> Tensor:
-    """How many of some keys each of the queries may see, (h or 1, n)."""
-    counts = torch.full((1, queries), len(places), device="cpu")
+def _count_allowed(allowed: Allowed, queries: int, positions: Tensor) -> Tensor:
+    """Count how many keys at these positions each query may attend to, (h or 1, n)."""
+    counts = torch.full((1, queries), len(positions), device="cpu")
     for where, table in allowed.parts:
-        own = _inside(places, range(where.start, where.stop))
-        counts = counts - len(own) + table[..., _index(own)].sum(dim=-1).cpu()
+        inside = _inside(positions, range(where.start, where.stop))
+        counts = counts - len(inside) + table[..., _index(inside)].sum(dim=-1).cpu()
     return counts

@@ -1,4 +1,4 @@
-"""One weight of a map, with all that makes it: from query · key to its share of the row."""
+"""A single weight of a map with every step of its computation, from query · key to the weight."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.inputs import HIDDEN, AttentionInputs, rows_of, scores, sinks_of, unrounded
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, no_autocast, rows_of, scores, sinks_of
 from heedful.ops.map_region import whole_rows
 
 
 class OneWeight(NamedTuple):
-    """What makes the weight of one query on one key, step by step.
+    """The weight of one query on one key, step by step.
 
-    query, key: (d,), as the model multiplied them, turned by their positions where it turns them.
-    products: (d,), query · key dimension by dimension; their sum is `product`.
-    scaled: product · scale. capped: after the soft cap; the same without one. bias: what is added.
-    score: what the softmax gets; −inf where the mask hides the key.
-    log_sum_exp: of the row, with its sink; −inf where the query may see nothing.
-    weight: exp(score − log_sum_exp), 0 where hidden.
-    scores: (M,), the scores of the whole row, −inf where hidden.
-    sink: the score of attending to nothing; None without one.
+    query, key: (d,), as the model multiplied them, after a rotation by position if it has one.
+    products: (d,), query · key in each dimension.
+    product: the sum of `products`.
+    scaled: product · scale.
+    capped: after the soft cap; equal to `scaled` without one.
+    bias: added to `capped`; 0 without one.
+    score: the input of the softmax; −inf if the key is masked.
+    log_sum_exp: of the row, with its sink; −inf if the query may attend to no key.
+    weight: exp(score − log_sum_exp); 0 if masked.
+    scores: (M,), the scores of the row; −inf where masked.
+    sink: the score of the learned sink; None without one.
     """
 
     query: Tensor
@@ -40,48 +43,48 @@ class OneWeight(NamedTuple):
     sink: float | None
 
 
-def one_weight(causes: AttentionInputs, head: int, query: int, key: int) -> OneWeight:
-    """Take one weight apart.
+def one_weight(inputs: AttentionInputs, head: int, query: int, key: int) -> OneWeight:
+    """Compute one weight with all intermediate values.
 
     Args:
-        causes: see `AttentionInputs`.
-        head, query, key: its place, whole numbers from 0.
+        inputs: query, key, mask, … of the map.
+        head, query, key: indices from 0.
 
     Raises:
-        ArgumentError: a place outside the map.
+        ArgumentError: an index outside the map.
 
     >>> words = torch.tensor([[[1.0, 2.0], [0.0, 3.0]]])
-    >>> found = one_weight(AttentionInputs(words, words, scale=0.5), head=0, query=0, key=1)
-    >>> found.products.tolist(), found.scaled, round(found.weight, 4)
+    >>> result = one_weight(AttentionInputs(words, words, scale=0.5), head=0, query=0, key=1)
+    >>> result.products.tolist(), result.scaled, round(result.weight, 4)
     ([0.0, 6.0], 3.0, 0.6225)
     """
-    for what, at, size in zip(
-        ("head", "query", "key"), (head, query, key), causes.shape, strict=True
-    ):
-        if not 0 <= at < size:
-            raise ArgumentError(f"{what} {at}", expected=f"0 to {size - 1}")
-    of = causes.of_heads(slice(head, head + 1)).in_precision()
+    names, indices = ("head", "query", "key"), (head, query, key)
+    for name, index, size in zip(names, indices, inputs.shape, strict=True):
+        if not 0 <= index < size:
+            raise ArgumentError(f"{name} {index}", expected=f"0 to {size - 1}")
+    inputs = inputs.of_heads(slice(head, head + 1)).upcast()
     row = torch.tensor([query], device="cpu")
-    asked, offered = of.query[0, query], of.key[0, key]
-    products = asked * offered
-    scaled = float(products.sum()) * of.scale
+    query_vector, key_vector = inputs.query[0, query], inputs.key[0, key]
+    products = query_vector * key_vector
+    scaled = float(products.sum()) * inputs.scale
     capped = scaled
-    if of.softcap is not None:
-        capped = float(of.softcap * math.tanh(scaled / of.softcap))
-    whole, sums = whole_rows(of, row)
-    with unrounded(of.query):
-        all_scores = scores(of, row)[0, 0]
-    all_scores = all_scores.masked_fill(all_scores <= HIDDEN / 2, -torch.inf)
-    sink = None if of.sinks is None else float(sinks_of(of.sinks, row)[0, 0])
+    if inputs.softcap is not None:
+        capped = float(inputs.softcap * math.tanh(scaled / inputs.softcap))
+    weights, sums = whole_rows(inputs, row)
+    with no_autocast(inputs.query):
+        all_scores = scores(inputs, row)[0, 0]
+    all_scores = all_scores.masked_fill(all_scores <= MASKED_SCORE / 2, -torch.inf)
+    sink = None if inputs.sinks is None else float(sinks_of(inputs.sinks, row)[0, 0])
     return OneWeight(
-        asked, offered, products, float(products.sum()), scaled, capped, _bias(of, query, key),
-        float(all_scores[key]), float(sums[0, 0]), float(whole[0, 0, key]), all_scores, sink,
+        query_vector, key_vector, products, float(products.sum()), scaled, capped,
+        _bias(inputs, query, key), float(all_scores[key]), float(sums[0, 0]),
+        float(weights[0, 0, key]), all_scores, sink,
     )  # fmt: skip
 
 
-def _bias(of: AttentionInputs, query: int, key: int) -> float:
-    if of.bias is None:
+def _bias(inputs: AttentionInputs, query: int, key: int) -> float:
+    if inputs.bias is None:
         return 0.0
-    row = rows_of(of.bias, torch.tensor([query], device="cpu"))
+    row = rows_of(inputs.bias, torch.tensor([query], device="cpu"))
     row = row.reshape(-1, row.shape[-1])[0]
     return float(row[0 if len(row) == 1 else key])

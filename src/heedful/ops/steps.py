@@ -1,4 +1,4 @@
-"""`heedful.steps`: attention with every intermediate kept, for reading, teaching and testing."""
+"""`heedful.steps`: attention with all intermediate results, for reading, teaching and testing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from heedful.ops.numpy_arrays import ARGUMENTS, Values, takes_arrays
 
 
 class Steps(NamedTuple):
-    """Every intermediate of attention, by name.
+    """The intermediate results of attention, in the order of computation.
 
-    `scores`, `scaled` and `masked` (N × M, with the leading axes before them) are float32 where
-    the inputs are float16 or bfloat16, as in fused kernels; `weights` and `context` have the
-    type of the inputs; on a CPU float32 where autocast would narrow them. `masked` has the bias
-    added and −inf where a pair may not attend. `weights` are those before dropout; a row that may
-    attend to nothing is zero. Where arrays were given, these are arrays.
+    scores: query · keyᵀ, (..., N, M). `scores`, `scaled` and `masked` are float32 if the inputs are
+        float16 or bfloat16, as in fused kernels.
+    scaled: scores · scale, (..., N, M).
+    masked: scaled + bias, and −inf for masked pairs, (..., N, M).
+    weights: softmax(masked) before dropout, (..., N, M); zero for a query that may attend to no
+        key. `weights` and `context` have the dtype of the inputs, but float32 under CPU autocast.
+    context: weights · value, (..., N, v).
+
+    All are tensors, or NumPy arrays if the inputs were arrays.
     """
 
     scores: Tensor
@@ -42,7 +46,9 @@ def steps(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Steps:
-    """Attention with every intermediate kept; the arguments are those of `heedful.attention`.
+    """Compute attention and return every intermediate result.
+
+    The arguments and errors are those of `heedful.attention`.
 
     Returns:
         `Steps(scores, scaled, masked, weights, context)`.

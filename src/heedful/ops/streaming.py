@@ -1,4 +1,4 @@
-"""Attention and statistics of its weights together, in memory that grows with N, not N × M."""
+"""Attention together with statistics of its weights, in memory linear in N and M."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from heedful.ops.statistics import (
     gather,
 )
 
-# A name, and a statistic made for a sequence whose first key that is no padding is `first`
+# For each name, a function that makes the statistic; its argument is the first real key
 STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "received": lambda first: Received(),
     "entropy": lambda first: Entropy(),
@@ -42,11 +42,11 @@ STATISTICS: dict[str, Callable[[int], Statistic]] = {
 
 
 class Streamed(NamedTuple):
-    """What attention gave, and what its weights were like.
+    """The output of attention, with statistics of its weights.
 
-    output: (..., N, value width), with gradients.
-    log_sum_exp: (..., N), NaN in rows that may attend to nothing.
-    statistics: by name, (..., N) each, and (..., M) for "received".
+    output: (..., N, v), with gradients.
+    log_sum_exp: (..., N), of each row's scores; NaN for a query that may attend to no key.
+    statistics: by name, (..., N) each, but (..., M) for "received".
     """
 
     output: Tensor
@@ -66,23 +66,26 @@ def streaming_attention(
     scale: float | None = None,
     statistics: Sequence[str] = ("received", "entropy"),
 ) -> Streamed:
-    """`heedful.attention`, with statistics of the weights that it never makes whole.
+    """Compute `heedful.attention` and statistics of its weights, without the full weights.
 
-    The output comes from the same fused kernel, with its gradients; the statistics are gathered by
-    blocks of rows, without gradients. NumPy arrays give NumPy arrays.
+    The output and its gradients come from the same fused kernel; the statistics are computed in
+    blocks of rows, without gradients. NumPy arrays in, NumPy arrays out.
 
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
-        statistics: names among `STATISTICS`, defined in `heedful.ops.statistics`. "sink" is the
-            weight on the first key that the mask does not hide from every query, as it does with
-            padding on the left.
+        statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
+            "entropy", "largest", "distance", "self", "previous" and "sink". The first real key of
+            "self", "previous" and "sink" is the first key that is not masked for every query.
+
+    Returns:
+        `Streamed(output, log_sum_exp, statistics)`.
 
     Raises:
-        ArgumentError: shapes that do not fit, or a statistic that does not exist.
+        ArgumentError: shapes that do not fit together, or an unknown statistic.
 
     >>> query = key = value = torch.eye(3)
-    >>> found = streaming_attention(query, key, value, causal=True, scale=1.0)
-    >>> found.statistics["entropy"]
+    >>> result = streaming_attention(query, key, value, causal=True, scale=1.0)
+    >>> result.statistics["entropy"]
     tensor([0.0000, 0.5822, 0.9753])
     """
     unknown = [name for name in statistics if name not in STATISTICS]
@@ -94,35 +97,36 @@ def streaming_attention(
     output = attend(arguments)
     lead = arguments.shape[:-2]
     with torch.no_grad():
-        found = [
-            gather(causes, LogSumExp(), *(STATISTICS[name](first) for name in statistics))
-            for causes, first in _causes(arguments)
+        results = [
+            gather(inputs, LogSumExp(), *(STATISTICS[name](first) for name in statistics))
+            for inputs, first in _inputs(arguments)
         ]
-    totals, *others = (torch.stack(parts).reshape(*lead, -1) for parts in zip(*found, strict=True))
+    columns = zip(*results, strict=True)
+    totals, *others = (torch.stack(column).reshape(*lead, -1) for column in columns)
     totals = totals.masked_fill(totals == -torch.inf, torch.nan)
     return Streamed(output, totals, dict(zip(statistics, others, strict=True)))
 
 
-def _causes(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
-    """What the weights are a function of, and the first key that is no padding, per sequence."""
+def _inputs(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
+    """Return the attention inputs and the first real key of each sequence of the batch."""
     lead = arguments.shape[:-2]
     query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
     bias = None if arguments.bias is None else four_axes(arguments.bias.detach(), lead)
     structures, tables = _parts(arguments)
-    found = []
+    result = []
     for b in range(len(query)):
-        own = [Dense(_of(table, b)) for table in tables]
-        mask = Combined((*structures, *own)) if structures or own else None
-        biased = None if bias is None else _of(bias, b)
-        causes = AttentionInputs(query[b], key[b], arguments.scale, mask, biased)
-        found.append((causes, _first_seen(own)))
-    return found
+        dense = [Dense(_of(table, b)) for table in tables]
+        mask = Combined((*structures, *dense)) if structures or dense else None
+        own_bias = None if bias is None else _of(bias, b)
+        inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, own_bias)
+        result.append((inputs, _first_real(dense)))
+    return result
 
 
 def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
-    """The parts of the mask that are the same for every sequence, and tables of the others.
+    """Split the mask into structured parts, shared by all sequences, and tables of the others.
 
-    Tables are (B or 1, H or 1, N or 1, M); padding, which is the same for every query, has N = 1.
+    Tables are (B or 1, H or 1, N or 1, M); N is 1 for padding, which is the same for every query.
     """
     mask, shape = arguments.mask, arguments.shape
     parts = mask.parts if type(mask) is Combined else () if mask is None else (mask,)
@@ -137,19 +141,19 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
 
 def _is_structure(part: Mask, shape: Shape) -> bool:
-    """Whether it is the same for every sequence and head, and no table of N × M entries.
+    """Return whether a part is the same for every sequence and head, without an N × M table.
 
-    The axes of what it allows of one pair tell.
+    A crop of a single pair shows whether the part has more axes than queries and keys.
     """
     return type(part) is KeyRanges or (
         part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
     )
 
 
-def _first_seen(tables: list[Dense]) -> int:
-    """The first key that is no padding: one that the tables do not hide from every query."""
-    seen = [table.table.any(dim=(0, 1)) for table in tables]
-    return int(torch.stack(seen).all(dim=0).int().argmax()) if seen else 0
+def _first_real(tables: list[Dense]) -> int:
+    """Return the first real key: the first one that no table masks for every query."""
+    is_real = [table.table.any(dim=(0, 1)) for table in tables]
+    return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0
 
 
 def _of(table: Tensor, sequence: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Floor 1: pictures of numbers with names. They know no model, so a recording can draw itself.
+"""Floor 1: pictures of arrays with labels; they do not depend on models.
 
-Nothing is imported here: a picture costs only who asks for it.
+This package imports nothing, so that matplotlib is loaded only when a picture is drawn.
 """

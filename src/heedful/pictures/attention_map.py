@@ -1,4 +1,4 @@
-"""One map on its axes: cells, their colours and numbers, and the labels of its tokens."""
+"""An attention map on matplotlib axes: its cells, colours, numbers and token labels."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
 from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
 
-LEAST = 6.5  # points: labels get so small before some are left out
-# How labels of keys can stand, in degrees, and the room that one needs of its cell, in letter sizes
+LEAST = 6.5  # points: smallest label size; below it some labels are left out
+# Angles of key labels in degrees, and the width of a cell that each needs, in font sizes
 ANGLES = {45: 1.5, 90: 1.15}
-SMALL = 10  # tokens: up to here the numbers stand in the cells, where there is room
+SMALL = 10  # tokens: up to this size, maps show numbers in their cells if they fit
 LEGIBLE = 5.5  # points: numbers smaller than this are left out
-NUMBER = 0.3  # the size of a number, in sides of its cell
+NUMBER = 0.3  # font size of a number, as a fraction of the side of its cell
 SCALES = {
     "linear": "attention weight",
     "sqrt": "attention weight, square-root scale",
     "log": "attention weight, logarithmic scale",
 }
-DECADES = 4  # of a logarithmic scale; what is smaller has its lowest colour
+DECADES = 4  # of a logarithmic scale; smaller weights have its lowest colour
 
 
 class Fit(NamedTuple):
-    """How the labels of tokens stand along a map."""
+    """The placement of token labels along a map."""
 
     size: float  # in points
-    steps: tuple[int, int]  # every how many queries, and keys, a label stands
-    angle: int  # of the labels of keys, in degrees
+    steps: tuple[int, int]  # every n-th query, and every n-th key, has a label
+    angle: int  # of the key labels, in degrees
 
     @property
     def is_read(self) -> bool:
-        """Whether every label stands, and can be read."""
+        """Whether every token has a label, large enough to read."""
         return self.steps == (1, 1) and self.size >= LEGIBLE
 
 
 def fit(
     size: float, keys: Sequence[str], shape: tuple[int, int], width: float, height: float
 ) -> Fit:
-    """How labels stand along a map of `shape` (N, M), of so many inches.
+    """Choose the placement of the labels along a map of shape (N, M).
 
-    All of them upright, else all of them slanted, if need be smaller, else all on end; else
-    slanted, and some are left out.
+    The first that fits: all labels horizontal; all slanted, smaller if needed; all vertical;
+    slanted with some left out.
 
     Args:
-        size: the preferred one, in points.
+        size: the preferred font size, in points.
         keys: the labels of the keys.
         shape: (N, M).
-        width, height: of the map.
+        width, height: of the map, in inches.
     """
     query, key = height / shape[0] * 72, width / shape[1] * 72
     size, angle = _size(size, max(map(columns, keys)) * LETTER, query, key)
@@ -64,17 +64,17 @@ def fit(
     return Fit(size, (_step(ANGLES[90] * size, query), across), angle)
 
 
-def depth(keys: Sequence[str], how: Fit) -> float:
-    """How far the labels of keys reach down, in inches."""
+def depth(keys: Sequence[str], labels: Fit) -> float:
+    """Return the height of the key labels below a map, in inches."""
     letters = max(map(columns, keys)) * LETTER
-    return how.size * max(letters * math.sin(math.radians(how.angle)), 1) / 72
+    return labels.size * max(letters * math.sin(math.radians(labels.angle)), 1) / 72
 
 
 def _size(size: float, letters: float, query: float, key: float) -> tuple[float, int]:
-    """The size and the angle; `query` and `key` are the room of a label of theirs, in points."""
+    """Return size and angle; `query` and `key` are the space for a label of each, in points."""
     if query >= ANGLES[90] * LEAST:
         size = min(size, query / ANGLES[90])
-    if (letters + LETTER / 2) * size < key:  # and half a letter between two
+    if (letters + LETTER / 2) * size < key:  # with half a letter between two labels
         return size, 0
     for angle, room in ANGLES.items():
         if key >= room * LEAST:
@@ -83,7 +83,7 @@ def _size(size: float, letters: float, query: float, key: float) -> tuple[float,
 
 
 def _step(room: float, cell: float) -> int:
-    """Every how many cells of so many points a label stands that needs so many."""
+    """Return n so that a label that needs `room` points fits every n cells of `cell` points."""
     return max(1, math.ceil(room / cell - 1e-9))
 
 
@@ -95,10 +95,14 @@ def draw_map(
     cell: float,
     numbers: bool | None = None,
 ) -> AxesImage:
-    """The cells of a map, hidden ones striped; `cell` is the side of one, in inches.
+    """Draw the cells of a map, with stripes in masked cells.
 
     Args:
-        numbers: whether they stand in the cells; None: in small maps, where they are legible.
+        ax: the axes.
+        values: (N, M), masked where a query may not attend.
+        colours, norm: of the scale.
+        cell: the side of a cell, in inches.
+        numbers: whether to write numbers in the cells; None: in small maps, if they are legible.
     """
     N, M = values.shape
     stripe(ax, values, (-0.5, -0.5, M, N))
@@ -116,9 +120,9 @@ def draw_map(
 
 
 def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, float]) -> None:
-    """Stripes behind a map whose hidden cells let them through: no colour means "hidden".
+    """Draw stripes behind a map; they show through masked cells, which are transparent.
 
-    A grey alone would look like a weight where a picture is printed without colours.
+    Plain grey would look like a weight in a print without colours.
     """
     if np.ma.getmaskarray(values).any():
         left, top, width, height = box
@@ -128,7 +132,7 @@ def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, 
 
 
 def number(value: float) -> str:
-    """A value for a cell, in at most five letters or so.
+    """Format a value for a cell, in about five characters.
 
     >>> number(0.25), number(-0.001), number(-1.5), number(1234.5)
     ('0.25', '0.00', '−1.50', '1.23e+03')
@@ -151,29 +155,29 @@ def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, size: float)
 
 
 def _readable(background: np.ndarray) -> str:
-    """Ink or white, whichever has more contrast (WCAG 2.2, relative luminance)."""
+    """Return ink or white, whichever has more contrast (WCAG 2.2, relative luminance)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in background]
     luminance = float(np.dot([0.2126, 0.7152, 0.0722], linear))
     return INK if (luminance + 0.05) / 0.072 > 1.05 / (luminance + 0.05) else "white"
 
 
 def draw_labels(
-    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, how: Fit
+    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, labels: Fit
 ) -> None:
-    """The labels of the tokens along a map; None leaves an axis without."""
-    for axis, texts, step in zip((ax.yaxis, ax.xaxis), (queries, keys), how.steps, strict=True):
-        axis.set_tick_params(which="both", length=0, pad=4, labelsize=how.size, labelcolor=INK)
+    """Draw the labels of the tokens along a map; None leaves an axis without labels."""
+    for axis, texts, step in zip((ax.yaxis, ax.xaxis), (queries, keys), labels.steps, strict=True):
+        axis.set_tick_params(which="both", length=0, pad=4, labelsize=labels.size, labelcolor=INK)
         if texts is None:
             axis.set_ticks([])
         else:
-            at = range(0, len(texts), step)
-            axis.set_ticks(at, [texts[i] for i in at])
-    if keys is not None and how.angle:
-        ax.tick_params(axis="x", labelrotation=how.angle)
+            ticks = range(0, len(texts), step)
+            axis.set_ticks(ticks, [texts[i] for i in ticks])
+    if keys is not None and labels.angle:
+        ax.tick_params(axis="x", labelrotation=labels.angle)
         for text in ax.get_xticklabels():
-            # slanted, its end stands below the column; on end, its middle does
-            upright = "center" if how.angle == 90 else "top"
-            text.set(ha="right", va=upright, rotation_mode="anchor")
+            # a slanted label ends below its column, a vertical one is centred on it
+            vertical = "center" if labels.angle == 90 else "top"
+            text.set(ha="right", va=vertical, rotation_mode="anchor")
 
 
 def draw_borders(
@@ -182,23 +186,22 @@ def draw_borders(
     box: tuple[float, float, float, float],
     shape: tuple[int, int],
 ) -> None:
-    """A line before each query, and each key, at which another text begins.
+    """Draw a line before each query and each key at which another text begins.
 
-    `box` is where the map (N, M) is: left, top, width and height.
+    `box` is the rectangle of the map (N, M): left, top, width and height.
     """
     left, top, width, height = box
-    lines = [
-        ([left, left + width], [top + height * place / shape[0]] * 2) for place in borders[0]
-    ] + [([left + width * place / shape[1]] * 2, [top, top + height]) for place in borders[1]]
-    for x, y in lines:  # white beside the ink, so that it is seen on dark and on light cells
+    lines = [([left, left + width], [top + height * row / shape[0]] * 2) for row in borders[0]]
+    lines += [([left + width * key / shape[1]] * 2, [top, top + height]) for key in borders[1]]
+    for x, y in lines:  # ink with a white edge, visible on dark and on light cells
         ax.plot(x, y, color="white", linewidth=2.2, zorder=2, solid_capstyle="butt")
         ax.plot(x, y, color=INK, linewidth=0.9, zorder=3, solid_capstyle="butt")
 
 
 class Scale(NamedTuple):
-    """How the colours of maps follow their numbers, the same in all maps of a picture.
+    """The colour scale of all maps of a picture.
 
-    meaning: what the colour bar says. is_cut: whether a number is above the end.
+    meaning: label of the colour bar. is_cut: whether a number exceeds the end of the scale.
     """
 
     colours: Colormap
@@ -210,39 +213,39 @@ class Scale(NamedTuple):
 def scale_of(
     maps: Sequence[np.ma.MaskedArray], kind: str | None, highest: float | None, small: bool
 ) -> Scale:
-    """The scale for these maps, from 0 to the largest weight; 1 for nearly 1.
+    """Return the scale of weight maps, from 0 to the largest weight, or to 1 if that is nearly 1.
 
     Args:
-        maps: what is drawn.
-        kind: "linear", "sqrt" or "log"; None: linear in small maps, else sqrt. The first query of a
-            causal map weighs 1; among many tokens all else would look like 0.
-        highest: where the scale ends instead.
-        small: whether the maps are.
+        maps: the maps of the picture.
+        kind: "linear", "sqrt" or "log"; None: linear for small maps, else sqrt. The first weight of
+            a causal map is 1; on a linear scale, weights among many tokens would look like 0.
+        highest: the end of the scale; None: as above.
+        small: whether the maps are small.
 
     Raises:
-        ArgumentError: another kind, or an end that is no number above 0.
+        ArgumentError: another kind, or an end that is not a finite number above 0.
     """
     kind = kind or ("linear" if small else "sqrt")
     if kind not in SCALES:
         raise ArgumentError(f"scale={kind!r}", expected="'linear', 'sqrt' or 'log'")
     if highest is not None and not (math.isfinite(highest) and highest > 0):
         raise ArgumentError(f"highest={highest}", expected="a number above 0, such as 1 or 0.2")
-    found = largest(maps)
-    end = float(highest or (1.0 if 0.9 < found < 1.001 else found))
+    top = largest(maps)
+    end = float(highest or (1.0 if 0.9 < top < 1.001 else top))
     norm = {
         "linear": lambda: Normalize(0, end),
         "sqrt": lambda: PowerNorm(0.5, 0, end),
         "log": lambda: LogNorm(end / 10**DECADES, end, clip=True),
     }[kind]()
-    return Scale(colours("viridis"), norm, SCALES[kind], found > end * 1.001)
+    return Scale(colours("viridis"), norm, SCALES[kind], top > end * 1.001)
 
 
 def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:
-    """A scale as far below 0, in blue, as above it, in red."""
+    """Return a scale symmetric about 0, blue below and red above."""
     limit = largest(maps)
     return Scale(colours("RdBu_r"), Normalize(-limit, limit), meaning)
 
 
 def largest(maps: Sequence[np.ma.MaskedArray]) -> float:
-    """The largest magnitude that is drawn; 1 where all are 0 or nothing is drawn."""
+    """Return the largest magnitude in the maps; 1 if all are 0 or masked."""
     return max((float(abs(values).max()) for values in maps if values.count()), default=0) or 1.0

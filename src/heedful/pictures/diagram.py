@@ -1,6 +1,6 @@
-"""Diagrams of boxes, arrows and frames, at their places in inches; what they mean is the caller's.
+"""Diagrams of boxes, arrows and frames, with positions in inches.
 
-y grows upwards. A diagram is as large as what is in it, so its letters have the size of a page's.
+y grows upwards. The figure is as large as its content, so font sizes are those of a printed page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from heedful.pictures.style import INK, LETTER, QUIET, literal
 
 Point: TypeAlias = tuple[float, float]
-# The fill and the edge of each tint: light enough for black letters, apart in print too
+# Fill and edge of each tint: light enough for black text, distinct in print
 TINTS = {
     "sand": ("#fdf3d0", "#c9a227"),
     "teal": ("#d3ece8", "#277f8e"),
@@ -28,15 +28,15 @@ TINTS = {
     "plain": ("#ffffff", "#8c959f"),
 }
 FRAME, RESIDUAL = ("#f6f8fa", "#c4ccd4"), "#d1701f"
-NAME, SMALL = 10.0, 8.0  # points: of a box's name; of what stands below it, and beside an arrow
-LINE = 0.165  # inches from one line of small letters to the next
+NAME, SMALL = 10.0, 8.0  # points: names of boxes; smaller text
+LINE = 0.165  # inches between lines of small text
 CORNER = 0.09
 MARGIN = 0.1
-TIMES = 13  # points: how often a frame repeats
+TIMES = 13  # points: a frame's number of repetitions
 
 
 class Box(NamedTuple):
-    """A box around a point, with a name and small lines below it."""
+    """A box centred on a point, with a name and small lines of text below it."""
 
     x: float
     y: float
@@ -48,9 +48,9 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """A line along points, with round corners, and a head at its end where it has one.
+    """A line along points with rounded corners, and an arrowhead at its end if `head`.
 
-    `kind` is "flow", "residual", or "quiet".
+    `kind` is "flow", "residual" or "quiet".
     """
 
     points: tuple[Point, ...]
@@ -59,14 +59,14 @@ class Arrow(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A plus in a circle."""
+    """A plus sign in a circle."""
 
     x: float
     y: float
 
 
 class Label(NamedTuple):
-    """Words at a point; `side` is left, right or center, from the point.
+    """A text at a point; `side` is "left", "right" or "center" of the point.
 
     `kind` is "quiet", "residual" (both small) or "strong".
     """
@@ -79,7 +79,7 @@ class Label(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame behind other things; `times` and small lines stand outside of it, on a side."""
+    """A frame behind other items, with `times` and small lines of text beside it on `side`."""
 
     left: float
     bottom: float
@@ -91,18 +91,18 @@ class Frame(NamedTuple):
 
     @property
     def beside(self) -> float:
-        """Where its words begin."""
+        """The x position of the text."""
         return self.left - 0.12 if self.side == "left" else self.left + self.width + 0.12
 
 
 RADIUS = 0.11  # of a sum
-FROM = {"right": 0.0, "left": -1.0, "center": -0.5}  # where words begin, in their own width
+FROM = {"right": 0.0, "left": -1.0, "center": -0.5}  # start of a text, in widths of the text
 ALIGNED = {"right": "left", "left": "right", "center": "center"}
 
 
 @dataclass
 class Diagram:
-    """What is to be drawn, in lists that one adds to."""
+    """The items of a diagram, in lists to append to."""
 
     boxes: list[Box] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
@@ -112,15 +112,16 @@ class Diagram:
 
 
 def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -> Figure:
-    """A diagram as a figure.
+    """Draw a diagram as a figure.
 
     Args:
         diagram: boxes, arrows, sums, labels and frames.
-        title: over all; `under` stands below it in small letters.
+        title: above the diagram.
+        under: a small line of text below the title.
 
-    >>> one = Diagram(boxes=[Box(0, 0, 2, 0.5, "norm"), Box(0, 1, 2, 0.5, "attention")])
-    >>> one.arrows.append(Arrow(((0, 0.25), (0, 0.75))))
-    >>> [text.get_text() for text in draw(one).axes[0].texts]
+    >>> diagram = Diagram(boxes=[Box(0, 0, 2, 0.5, "norm"), Box(0, 1, 2, 0.5, "attention")])
+    >>> diagram.arrows.append(Arrow(((0, 0.25), (0, 0.75))))
+    >>> [text.get_text() for text in draw(diagram).axes[0].texts]
     ['norm', 'attention']
     """
     left, bottom, right, top = _extent(diagram)
@@ -139,8 +140,8 @@ def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -
         _arrow(ax, arrow)
     for box in diagram.boxes:
         _box(ax, box)
-    for one in diagram.sums:
-        _sum(ax, one)
+    for total in diagram.sums:
+        _sum(ax, total)
     for label in diagram.labels:
         _words(ax, label)
     if title is not None:
@@ -154,12 +155,12 @@ def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -
 
 
 def _wide(words: str, size: float) -> float:
-    """Inches that words take, at most about."""
+    """Return an upper estimate of the width of a text, in inches."""
     return len(words) * LETTER * size / 72
 
 
 def _extent(diagram: Diagram) -> tuple[float, float, float, float]:
-    """Left, bottom, right and top of all that is there."""
+    """Return left, bottom, right and top of all items."""
     points: list[Point] = []
     for box in diagram.boxes:
         points += _corners(box.x - box.width / 2, box.y - box.height / 2, box.width, box.height)
@@ -215,12 +216,13 @@ def _box(ax: Axes, box: Box) -> None:
                 ha="center", va="center_baseline", zorder=4)  # fmt: skip
 
 
-def _sum(ax: Axes, one: Sum) -> None:
-    ax.add_patch(Circle((one.x, one.y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1,
+def _sum(ax: Axes, total: Sum) -> None:
+    ax.add_patch(Circle((total.x, total.y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1,
                         zorder=3))  # fmt: skip
     arm = 0.6 * RADIUS
     for x, y in ((arm, 0.0), (0.0, arm)):
-        ax.plot([one.x - x, one.x + x], [one.y - y, one.y + y], color=INK, linewidth=1.1, zorder=4)
+        across, up = [total.x - x, total.x + x], [total.y - y, total.y + y]
+        ax.plot(across, up, color=INK, linewidth=1.1, zorder=4)
 
 
 def _words(ax: Axes, label: Label) -> None:
@@ -244,17 +246,17 @@ def _arrow(ax: Axes, arrow: Arrow) -> None:
 
 
 def _rounded(points: Sequence[Point]) -> Path:
-    """A line along points whose corners are round."""
+    """Return a path along points, with rounded corners."""
     vertices: list[Point] = [points[0]]
     codes: list[int] = [int(Path.MOVETO)]
-    for before, here, after in zip(points, points[1:], points[2:], strict=False):
-        vertices += [_towards(here, before), here, _towards(here, after)]
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        vertices += [_towards(corner, before), corner, _towards(corner, after)]
         codes += [int(Path.LINETO), int(Path.CURVE3), int(Path.CURVE3)]
     return Path([*vertices, points[-1]], [*codes, int(Path.LINETO)])
 
 
 def _towards(point: Point, other: Point) -> Point:
-    """A little from a point on the way to another."""
+    """Return a point a little way from `point` towards `other`."""
     step = np.subtract(other, point)
     length = float(np.hypot(*step))
     x, y = np.add(point, step * min(CORNER, length / 2) / (length or 1.0))

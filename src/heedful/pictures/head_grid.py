@@ -1,7 +1,7 @@
-"""Lines of maps: a line is a layer and a column a head, each named once along the edges.
+"""Grids of attention maps: a line for each layer and a column for each head.
 
-Where the maps are large enough the tokens stand beside them; else they are small multiples, of
-which only layers and heads are named. Widths are in inches, letters in points.
+Large maps have token labels. Smaller maps are small multiples, labelled only by layer and head.
+Sizes are in inches, font sizes in points.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heedful.pictures.page_layout import BAR, HEADS, WIDTH, Block, Layout, plan
 from heedful.pictures.style import INK, LETTER, QUIET
 
 TITLE, NOTE, HEADING, AXIS = 0.45, 0.19, 0.34, 0.32
-UNNAMED = "tokens are named where there are fewer layers or heads, or more room"
+UNNAMED = "tokens are labelled if there are fewer layers or heads, or more space"
 
 
 def draw(
@@ -44,20 +44,20 @@ def draw(
     values: bool | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """The blocks beneath each other, on one scale.
+    """Draw blocks of maps below each other, on a common scale.
 
     Args:
-        blocks: lines of maps; those of a block have one shape.
-        scale: of all maps; of attention weights "linear", "sqrt" or "log", by default linear up to
-            10 tokens, then sqrt.
-        highest: where a scale of weights ends; default the largest one, 1 for nearly 1.
-        title: over all.
+        blocks: lines of maps; the maps of a block have the same shape.
+        scale: of all maps; for attention weights "linear", "sqrt" or "log", default linear up to
+            10 tokens, else sqrt.
+        highest: the end of a scale of weights; default: the largest weight, or 1 if nearly 1.
+        title: above the maps.
         size: the width in inches; default 9, and more for many heads.
-        values: whether numbers stand in the cells; default up to 10 tokens, where they fit.
-        notes: what the picture says beneath.
+        values: whether to write numbers in the cells; default: up to 10 tokens, if they fit.
+        notes: lines of text below the maps.
 
     Raises:
-        ArgumentError: numbers that do not fit, too many maps for a picture, a scale that is none.
+        ArgumentError: numbers that do not fit, too many maps for a picture, or an unknown scale.
     """
     if not isinstance(scale, Scale):
         is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
@@ -80,8 +80,8 @@ def draw(
         page.text(layouts[0].left, below + sum(map(_height, lines[:i])), note, size=8)
     first = top + HEADING * bool(blocks[0].heading) + HEADS
     ax = page.axes(content + 0.25, first, 0.16, min(3.2, max(0.9, below - AXIS - first - 0.3)))
-    shown = ScalarMappable(scale.norm, scale.colours)
-    style.bar(page.figure, shown, scale.meaning, "max" if scale.is_cut else "neither", cax=ax)
+    mappable = ScalarMappable(scale.norm, scale.colours)
+    style.bar(page.figure, mappable, scale.meaning, "max" if scale.is_cut else "neither", cax=ax)
     style.head(page.figure, title, 0.12)
     style.literal(page.figure)
     return page.figure
@@ -97,11 +97,11 @@ def _height(note: str) -> float:
 
 
 def _remarks(blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[str]:
-    """What must be said of the maps: which have no names, and what stripes are."""
+    """Return notes on the maps: the sizes of unlabelled maps, and the meaning of stripes."""
     remarks = []
     for block, layout in zip(blocks, layouts, strict=True):
         if not layout.has_tokens:
-            N, M = block.whole or block.frame.shape
+            N, M = block.full_shape or block.frame.shape
             remarks.append(f"each map: {N:,} {block.axes[0]} from top to bottom, {M:,} "
                            f"{block.axes[1]} from left to right; {UNNAMED}")  # fmt: skip
     if any(np.ma.getmaskarray(values).any() for values in _maps(blocks)):
@@ -110,27 +110,26 @@ def _remarks(blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[str]:
 
 
 class _Page(NamedTuple):
-    """A figure on which places are in inches from its top left corner."""
+    """A figure with positions in inches from its top left corner."""
 
     figure: Figure
     scale: Scale
     numbers: bool | None
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes at a place."""
+        """Add axes at a position."""
         wide, tall = self.figure.get_size_inches()
-        return self.figure.add_axes(
-            (left / wide, 1 - (top + height) / tall, width / wide, height / tall)
-        )
+        box = (left / wide, 1 - (top + height) / tall, width / wide, height / tall)
+        return self.figure.add_axes(box)
 
-    def text(self, left: float, top: float, text: str, size: float = 9, **how: object) -> None:
-        """A text whose top left corner is at a place."""
+    def text(self, left: float, top: float, text: str, size: float = 9, **options: object) -> None:
+        """Write a text with its top left corner at a position."""
         wide, tall = self.figure.get_size_inches()
-        look = {"color": QUIET, "ha": "left", "va": "top", **how}
+        look = {"color": QUIET, "ha": "left", "va": "top", **options}
         self.figure.text(left / wide, 1 - top / tall, text, fontsize=size, **look)  # type: ignore[arg-type]
 
     def block(self, block: Block, layout: Layout, top: float) -> None:
-        """A block with its names."""
+        """Draw a block with its labels."""
         if block.heading:
             self.text(layout.left, top, drawable(block.heading), 10, color=INK)
             top += HEADING
@@ -140,18 +139,18 @@ class _Page(NamedTuple):
             self._small(block, layout, top)
 
     def _large(self, block: Block, layout: Layout, top: float) -> None:
-        """A map on axes of its own, with the labels of tokens on the left and beneath."""
+        """Draw each map on its own axes, with token labels on the left and below."""
         count, cols = len(block.heads), layout.cols
         room = int((layout.width + layout.gap) * 72 / (LETTER * 9))
         cell = layout.cell(block.frame)
         self.text(layout.left - 0.08, top + HEADS - 0.05, f"{block.axes[0]} ↓", 8,
                   ha="right", va="bottom")  # fmt: skip
-        for at, line in enumerate(block.lines):
-            middle = HEADS + (at + 0.5) * layout.wraps * layout.pitch - 0.12
+        for number, line in enumerate(block.lines):
+            middle = HEADS + (number + 0.5) * layout.wraps * layout.pitch - 0.12
             self.text(0.12, top + middle, line.name, 9, color=INK, rotation=90, va="center",
                       ha="center")  # fmt: skip
             for i, values in enumerate(line.maps):
-                down, across = at * layout.wraps + i // cols, i % cols
+                down, across = number * layout.wraps + i // cols, i % cols
                 x = layout.left + across * (layout.width + layout.gap)
                 y = top + HEADS + down * layout.pitch
                 if values is None:
@@ -159,7 +158,7 @@ class _Page(NamedTuple):
                 ax = self.axes(x, y, layout.width, layout.map_height)
                 ax.set_label(f"{line.name}, {block.title(i)}")
                 draw_map(ax, values, self.scale.colours, self.scale.norm, cell, self.numbers)
-                is_last = at == len(block.lines) - 1 and i + cols >= count
+                is_last = number == len(block.lines) - 1 and i + cols >= count
                 draw_labels(ax, block.queries if across == 0 else None,
                             block.keys if is_last else None, layout.labels)  # fmt: skip
                 draw_borders(ax, block.borders, (-0.5, -0.5, *values.shape[::-1]), values.shape)
@@ -169,7 +168,7 @@ class _Page(NamedTuple):
         self.text(layout.left, top + layout.height, f"{block.axes[1]} →", 8, va="top")
 
     def _small(self, block: Block, layout: Layout, top: float) -> None:
-        """All maps of a line on axes of its own, whose unit is an inch."""
+        """Draw all maps of a line on common axes, with inches as the unit."""
         width, height, pitch = layout.width, layout.map_height, layout.width + layout.gap
         for i, head in enumerate(block.heads):
             self.text(layout.left + i * pitch + width / 2, top + HEADS - 0.05,
@@ -179,13 +178,13 @@ class _Page(NamedTuple):
             self.text(layout.left - 0.08, top + HEADS - 0.05, "head", 8, ha="right",
                       va="bottom")  # fmt: skip
         size = min(8.0, max(5.0, layout.pitch * 72 * 0.8))
-        for at, line in enumerate(block.lines):
-            y = top + HEADS + at * layout.pitch
+        for number, line in enumerate(block.lines):
+            y = top + HEADS + number * layout.pitch
             self.text(layout.left - 0.08, y + height / 2, line.name, size, color=INK, ha="right",
                       va="center")  # fmt: skip
             ax = self.axes(layout.left, y, layout.content, height)
             ax.set_label(line.name)
-            ax.set(xticks=[], yticks=[])  # else matplotlib makes some, which cost more than maps
+            ax.set(xticks=[], yticks=[])  # matplotlib's own ticks would take longer than the maps
             for i, values in enumerate(line.maps):
                 if values is not None:
                     box = (i * pitch, 0.0, width, height)
@@ -199,7 +198,7 @@ class _Page(NamedTuple):
     ) -> AxesImage:
         left, top, width, height = box
         stripe(ax, values, box)
-        # as imshow, without its care for limits and ticks, of which these axes have none
+        # imshow would also update limits and ticks, which these axes do not have
         image = AxesImage(ax, cmap=self.scale.colours, norm=self.scale.norm, origin="upper",
                           zorder=1, extent=(left, left + width, top + height, top))  # fmt: skip
         image.set_data(values)

@@ -1,10 +1,9 @@
-"""Any text as something that a picture can show: short, literal, with glyphs that exist.
+"""Text for pictures: short labels of tokens, with only characters that a font can draw.
 
-Matplotlib draws an empty box and warns where no font has a character. Here such a character
-becomes its code point, so that a reader can still tell two tokens apart. Of names of tokens beside
-each other no two look alike: a token that stands more than once carries its position, counted from
-0, in small digits; so does one with a character that no font here has, and one whose name is cut
-like another's.
+For a character without a glyph, matplotlib draws an empty box and warns. Here its code point is
+written instead, so that tokens stay distinguishable. The labels of a sequence are all different: a
+repeated token gets its position, counted from 0, in small digits, and so do tokens with undrawable
+characters and tokens whose shortened labels are equal.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from itertools import groupby
 
 from matplotlib import font_manager
 
-# DejaVu Sans comes with matplotlib. The others are what Linux, macOS and Windows bring for the
-# scripts that it lacks; colour emoji fonts are left out, since matplotlib cannot draw them.
+# DejaVu Sans comes with matplotlib. The others come with Linux, macOS and Windows, for scripts that
+# it lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
 FAMILIES = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "PingFang SC",
     "Hiragino Sans GB", "Microsoft YaHei", "WenQuanYi Zen Hei", "Apple SD Gothic Neo",
     "Malgun Gothic", "Noto Sans Arabic", "Noto Sans Devanagari", "Nirmala UI", "Noto Sans Thai",
     "Arial Unicode MS", "Noto Emoji", "Segoe UI Emoji",
 )  # fmt: skip
-SIGNS = {  # each white space its own: two that differ are two tokens
+SIGNS = {  # a different sign for each kind of white space
     " ": "·",
     "\n": "↵",
     "\r": "⇤",
-    "␍": "⇤",  # how tokenizers here write it, which DejaVu Sans lacks
+    "␍": "⇤",  # used by tokenizers here, but missing in DejaVu Sans
     "\t": "⇥",
     "\v": "⇩",
     "\f": "⇟",
@@ -37,43 +36,43 @@ SIGNS = {  # each white space its own: two that differ are two tokens
     "\u3000": "▭",
 }
 DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-UNKNOWN = "□"  # a character that no font here has
-LONGEST = 12  # columns of a name
+UNKNOWN = "□"  # for a character without a glyph
+LONGEST = 12  # columns of a label
 SEPARATORS = {"[SEP]", "</s>", "<sep>", "<|endoftext|>", "<eos>", "<|end_of_text|>"}
 PADDING = {"[PAD]", "<pad>"}
 
 
 @cache
 def families() -> tuple[str, ...]:
-    """The names in `FAMILIES` that this machine has, in that order; DejaVu Sans always."""
+    """Return the families in `FAMILIES` that are installed, in that order."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     return tuple(name for name in FAMILIES if name in installed)
 
 
 def drawable(text: str) -> str:
-    """The text with every character that cannot be drawn written as its code point.
+    """Replace each character that no installed font can draw by its code point.
 
     Args:
-        text: anything: control characters, lone surrogates, any script.
+        text: any text, including control characters and lone surrogates.
 
     Returns:
-        the same text where a font has it; elsewhere `U+0007`, and a run as `U+0007 0008`, set
-        off by spaces.
+        The text with `U+0007` for such a character, or `U+0007 0008` for a run of them, separated
+        by spaces.
 
     >>> drawable("price: $5")
     'price: $5'
     >>> drawable("a\\x07\\x08b")
     'a U+0007 0008 b'
     """
-    parts = ((shown, "".join(run)) for shown, run in groupby(text, has_glyph))
+    parts = ((is_drawn, "".join(run)) for is_drawn, run in groupby(text, has_glyph))
     return " ".join(
-        part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
-        for shown, part in parts
+        part if is_drawn else "U+" + " ".join(f"{ord(char):04X}" for char in part)
+        for is_drawn, part in parts
     )
 
 
 def hint(texts: Iterable[str]) -> str | None:
-    """What to do so that all characters are drawn; None where they are already.
+    """Return advice on missing fonts, or None if all characters can be drawn.
 
     >>> hint(["attention", "é"]) is None
     True
@@ -84,20 +83,20 @@ def hint(texts: Iterable[str]) -> str | None:
     if not missing:
         return None
     return (
-        f"no font here draws {shorten(''.join(missing), 24)}; the pictures have numbers instead. "
-        "Install a font of that script, such as Noto Sans CJK or Noto Sans Arabic, and draw again."
+        f"no installed font draws {shorten(''.join(missing), 24)}; the pictures show code points. "
+        "Install a font for that script, such as Noto Sans CJK or Noto Sans Arabic, and draw again."
     )
 
 
 def label(token: str, limit: int = 12) -> str:
-    """A token as an axis label: white space made visible, long tokens cut with an ellipsis.
+    """Return a token as an axis label, with visible white space and at most `limit` columns.
 
     Args:
-        token: the token's text, as decoded.
-        limit: the most columns that it may take (a Chinese character takes two).
+        token: the decoded text of the token.
+        limit: maximal width in columns; a Chinese character takes two.
 
     Returns:
-        text with at least one visible character.
+        A text with at least one visible character; shortened texts end with an ellipsis.
 
     >>> [label(" the"), label("\\n"), label(""), label("internationalisation")]
     ['·the', '↵', '∅', 'internation…']
@@ -110,23 +109,23 @@ def label(token: str, limit: int = 12) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text cut to at most `limit` columns, the last an ellipsis where something was cut.
+    """Cut a text to at most `limit` columns; a cut text ends with an ellipsis.
 
     >>> shorten("layer 3, head 11", 8)
     'layer 3…'
     """
     if columns(text) <= limit:
         return text
-    kept = ""
+    start = ""
     for char in text:
-        if columns(kept + char) >= limit:
+        if columns(start + char) >= limit:
             break
-        kept += char
-    return kept.rstrip(" ,") + "…"
+        start += char
+    return start.rstrip(" ,") + "…"
 
 
 def columns(text: str) -> int:
-    """How many columns a text takes: two for a wide character, none for a combining one.
+    """Return the width of a text in columns: 2 for a wide character, 0 for a combining one.
 
     >>> columns("heads"), columns("注意"), columns("e\\u0301")
     (5, 4, 1)
@@ -138,7 +137,7 @@ def columns(text: str) -> int:
 
 
 def families_of(text: str) -> list[str]:
-    """The fonts that a text needs, DejaVu Sans first; no other font file is opened for it.
+    """Return the font families that a text needs, DejaVu Sans first.
 
     >>> families_of("attention")
     ['DejaVu Sans']
@@ -148,7 +147,7 @@ def families_of(text: str) -> list[str]:
 
 
 def has_glyph(char: str) -> bool:
-    """Whether a font here draws a character.
+    """Return whether an installed font can draw a character.
 
     >>> has_glyph("é"), has_glyph("\\x07")
     (True, False)
@@ -157,7 +156,7 @@ def has_glyph(char: str) -> bool:
 
 
 def _family(char: str) -> str | None:
-    """The first family that can draw a character; None for control characters and the like."""
+    """Return the first family that can draw a character; None if there is no such family."""
     if not char.isprintable():
         return None
     for name in families():
@@ -167,11 +166,11 @@ def _family(char: str) -> str | None:
 
 
 def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
-    """A name for each token, all different.
+    """Return a label for each token, all different.
 
     Args:
-        tokens: their texts, as decoded.
-        limit: the most columns that a name may take.
+        tokens: the decoded texts of the tokens.
+        limit: maximal width of a label, in columns.
 
     >>> names(["the", " cat", "and", "the", "\\n", ""])
     ['the₀', '·cat', 'and', 'the₃', '↵', '∅']
@@ -179,17 +178,17 @@ def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
     marked = [_marked(token) for token in tokens]
     plain = [label(token, limit) for token in marked]
     count = Counter(plain)
-    found = [
-        numbered(name, i, limit) if count[name] > 1 or token != given else name
-        for i, (name, token, given) in enumerate(zip(plain, marked, tokens, strict=True))
+    labels = [
+        numbered(name, i, limit) if count[name] > 1 or drawn != token else name
+        for i, (name, drawn, token) in enumerate(zip(plain, marked, tokens, strict=True))
     ]
-    if len(set(found)) < len(found):  # a token that itself ends in small digits
+    if len(set(labels)) < len(labels):  # a token that itself ends in small digits
         return [numbered(name, i, limit) for i, name in enumerate(plain)]
-    return found
+    return labels
 
 
 def numbered(name: str, position: int, limit: int = LONGEST) -> str:
-    """A name with its position in small digits, in at most `limit` columns.
+    """Append the position in small digits to a label, in at most `limit` columns.
 
     >>> numbered("internation…", 3), numbered("the", 12)
     ('internatio…₃', 'the₁₂')
@@ -200,7 +199,7 @@ def numbered(name: str, position: int, limit: int = LONGEST) -> str:
 
 
 def borders(tokens: Sequence[str]) -> list[int]:
-    """The places at which a text begins after another, as after BERT's first `[SEP]`.
+    """Return the positions at which a second or later text begins, as after BERT's first `[SEP]`.
 
     >>> borders(["[CLS]", "where", "[SEP]", "here", "[SEP]"])
     [3]
@@ -213,7 +212,7 @@ def borders(tokens: Sequence[str]) -> list[int]:
 
 
 def places(count: int, size: int = 1) -> list[str]:
-    """The names of nameless things: the number of each, or of the first in a cell of `size`.
+    """Return numbers as labels: of each item, or of the first item in each cell of `size`.
 
     >>> places(3), places(3, 16)
     (['0', '1', '2'], ['0', '16', '32'])
@@ -222,7 +221,7 @@ def places(count: int, size: int = 1) -> list[str]:
 
 
 def patches(rows: int, columns: int, before: int = 0) -> list[str]:
-    """The names of the patches of an image, by row and column, after `before` special tokens.
+    """Return labels of image patches, by row and column, after `before` special tokens.
 
     >>> patches(2, 2, before=1)
     ['class', 'patch 0,0', 'patch 0,1', 'patch 1,0', 'patch 1,1']
@@ -232,5 +231,5 @@ def patches(rows: int, columns: int, before: int = 0) -> list[str]:
 
 
 def _marked(token: str) -> str:
-    """The token with a sign for each character that could be printed, had a font it."""
+    """Replace each printable character without a glyph by `UNKNOWN`."""
     return "".join(char if has_glyph(char) or not char.isprintable() else UNKNOWN for char in token)

@@ -1,6 +1,6 @@
-"""Where lines of maps go on a page, before there are any: sizes in inches.
+"""Layout of a grid of maps on a page, with sizes in inches.
 
-Planned first, so that a map is computed with no more cells than it has room for.
+It is planned before the maps are computed, so that a map has no more cells than fit.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from heedful.pictures.attention_map import LEGIBLE, NUMBER, Fit, depth, fit
 from heedful.pictures.labels import columns
 from heedful.pictures.style import LETTER
 
-WIDTH = 9.0  # of a picture, where it may be
+WIDTH = 9.0  # default width of a picture
 BAR = 1.0  # for the colour bar
-NAME = 0.3  # for a layer's name on end
-CELL = 0.6  # the largest side of a cell
-LARGEST = 6.0  # side of a map
-ENOUGH = 1.1  # side of a map with the names of some of its tokens
-LEAST = 0.3  # side of a small one
-LONGEST = 250.0  # side of a picture, with the dots of a file in mind
-GROWN = 40.0  # the width to which numbers may stretch a picture that was given none
-APART = 200  # maps on axes of their own
-LINE = 4  # heads of a single layer that stand in one line, whatever their tokens
-SHARP = 150  # cells in an inch
-FEW, MANY = 64, 512  # cells of a side that a map may always have, and has at the most
+NAME = 0.3  # for a layer's vertical name
+CELL = 0.6  # largest side of a cell
+LARGEST = 6.0  # largest side of a map
+ENOUGH = 1.1  # smallest side of a map with labels of some of its tokens
+LEAST = 0.3  # smallest side of a map without token labels
+LONGEST = 250.0  # largest side of a picture, since saved files have 200 dots per inch
+GROWN = 40.0  # largest width that numbers in cells may enlarge a picture to
+APART = 200  # most maps that have axes of their own
+LINE = 4  # heads of a single layer per line, if no arrangement shows every label
+SHARP = 150  # cells per inch
+FEW, MANY = 64, 512  # cells per side that every map may have, and that no map exceeds
 HEADS = 0.24  # for the numbers of the heads
 
 
 class Frame(NamedTuple):
-    """The shape of a block: so many lines of so many maps, each (N, M).
+    """The shape of a block: the number of lines, of maps in each line, and the maps' shape (N, M).
 
-    queries, keys: the longest labels of their tokens, in columns; name: that of the lines' names;
-    axis: that of what the rows are, which stands left of the first map.
+    queries, keys, name, axis: widths in columns of the longest query label, the longest key label,
+    the longest name of a line, and the name of the vertical axis, left of the first map.
     """
 
     lines: int
@@ -49,18 +49,18 @@ class Frame(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The maps of a call: one for each head of its block, None where it has no such head."""
+    """The maps of a call: one for each head of the block, None for a head that the call lacks."""
 
     name: str
     maps: Sequence[np.ma.MaskedArray | None]
 
 
 class Block(NamedTuple):
-    """Lines whose maps have one shape and the same axes.
+    """Lines of maps with the same shape and axes.
 
     heads: the number or the name of each column. queries, keys: labels of a map's N rows and M
-    columns. axes: what its rows and its columns are. borders: the rows, and the columns, at which
-    another text begins. whole: how many queries and keys there are, where cells are pooled.
+    columns. axes: names of its rows and its columns. borders: the rows, and the columns, at which
+    another text begins. full_shape: the number of queries and keys, if the cells are pooled.
     """
 
     lines: Sequence[Line]
@@ -70,16 +70,16 @@ class Block(NamedTuple):
     axes: tuple[str, str] = ("queries", "keys")
     heading: str | None = None
     borders: tuple[Sequence[int], Sequence[int]] = ((), ())
-    whole: tuple[int, int] | None = None
+    full_shape: tuple[int, int] | None = None
 
     def title(self, column: int) -> str:
-        """What a column is called."""
+        """Return the title of a column."""
         head = self.heads[column]
         return head if isinstance(head, str) else f"head {head}"
 
     @property
     def frame(self) -> Frame:
-        """Its shape."""
+        """The shape of the block."""
         return Frame(
             len(self.lines),
             len(self.heads),
@@ -92,31 +92,31 @@ class Block(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the maps of a block go."""
+    """The positions and sizes of the maps of a block."""
 
     cols: int  # maps in a line
-    wraps: int  # lines that a layer takes
+    wraps: int  # lines per layer
     width: float  # of a map
     map_height: float
     gap: float  # between two maps
     left: float  # of the first map
     pitch: float  # from line to line
-    height: float  # of all, with the labels of keys
+    height: float  # of the block, with the key labels
     has_tokens: bool
     labels: Fit
 
     @property
     def content(self) -> float:
-        """The width of all maps of a line."""
+        """The width of a line of maps."""
         return self.cols * (self.width + self.gap) - self.gap
 
     def cell(self, frame: Frame) -> float:
-        """The smaller side of a cell."""
+        """Return the smaller side of a cell."""
         return min(self.width / frame.shape[1], self.map_height / frame.shape[0])
 
 
 def cells(frame: Frame, size: float | None = None) -> int:
-    """How many cells the longer side of a map may have, in a picture with such a block.
+    """Return the most cells for the longer side of a map, in a picture with this block.
 
     >>> cells(Frame(4, 4, (1000, 1000))), cells(Frame(48, 64, (1000, 1000)))
     (244, 64)
@@ -127,15 +127,15 @@ def cells(frame: Frame, size: float | None = None) -> int:
 
 
 def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> list[Layout]:
-    """The layout of each block.
+    """Return the layout of each block.
 
     Args:
         frames: the shapes of the blocks.
-        size: the width of the picture; default as it needs.
+        size: the width of the picture; None: as needed.
         values: whether numbers must fit into the cells.
 
     Raises:
-        ArgumentError: they do not, or a picture that is too large.
+        ArgumentError: the numbers do not fit, or the picture would be too large.
     """
     _check_size(size)
     layouts = [_layout(frame, size, bool(values)) for frame in frames]
@@ -145,7 +145,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
         lines = sum(frame.lines for frame in frames)
         raise ArgumentError(
             f"a picture of {lines:,} lines of {max(frame.heads for frame in frames):,} maps",
-            expected=f"one that is at most {LONGEST:g} inches high and wide",
+            expected=f"at most {LONGEST:g} inches in height and width",
             remedy="choose layers, heads or a pass",
         )
     if values:
@@ -156,7 +156,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
 
 def _check_size(size: float | None) -> None:
     if size is not None and not 2 <= size <= LONGEST:
-        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches, a page has 9")
+        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches; a page has 9")
 
 
 def _check_numbers(frame: Frame, layout: Layout) -> None:
@@ -164,7 +164,7 @@ def _check_numbers(frame: Frame, layout: Layout) -> None:
         raise ArgumentError(
             f"numbers in the cells of {frame.lines * frame.heads:,} maps of {frame.shape[0]:,} × "
             f"{frame.shape[1]:,}",
-            expected="cells that have room for them",
+            expected="cells that are large enough",
             remedy="choose a larger size, fewer layers and heads, or no numbers",
         )
 
@@ -181,20 +181,20 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
 
 
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
-    """The heads of a single layer in several lines: as many beside each other as have names.
+    """Arrange the heads of a single layer in lines, as long as possible with every label readable.
 
-    Only wide maps stand one over the other.
+    Only wide maps may form a single column.
     """
     least = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
     fitting = [cols for cols in range(least, frame.heads + 1) if frame.heads % cols == 0]
     tried = {*fitting, min(LINE, frame.heads)}
     layouts = [_large(frame, cols, size, values) for cols in sorted(tried, reverse=True)]
-    whole = (layout for layout in layouts if layout.labels.is_read)
-    return next(whole, min(layouts, key=lambda layout: abs(layout.cols - LINE)))
+    complete = (layout for layout in layouts if layout.labels.is_read)
+    return next(complete, min(layouts, key=lambda layout: abs(layout.cols - LINE)))
 
 
 def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
-    """Maps with the labels of their tokens, `cols` beside each other."""
+    """Lay out maps with token labels, `cols` maps per line."""
     letters = 8.0 if cols > 2 else 9.0
     axis = (frame.axis + 2) * LETTER * 8 / 72  # with its arrow
     left = max(NAME + frame.queries * LETTER * letters / 72, axis) + 0.12
@@ -226,19 +226,19 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
 
 
 def _ratio(shape: tuple[int, int], most: float = 5.0) -> float:
-    """How high a map is in widths, at most `most` and at least a fifth."""
+    """Return height / width of a map, from 0.2 to `most`."""
     return min(max(shape[0] / shape[1], 0.2), most)
 
 
 def _share(lines: int) -> float:
-    """How high a map may be, so that a picture has room for all lines of many."""
+    """Return the largest height of a map for which all lines fit into a picture."""
     return max(0.9 * LONGEST / lines - 0.4, LEAST)
 
 
 def _sides(shape: tuple[int, int], room: float, most: float) -> tuple[float, float]:
-    """Width and height of a map in so much room; its cells are square where they can be.
+    """Return width and height of a map at most `room` wide, with square cells if possible.
 
-    `most` is how high it may be, but that a page has room for its width.
+    The height is at most `most`, or the width if that is larger.
     """
     N, M = shape
     ratio = _ratio(shape)
@@ -252,7 +252,7 @@ def _sides(shape: tuple[int, int], room: float, most: float) -> tuple[float, flo
 
 
 def _small(frame: Frame, size: float | None) -> Layout:
-    """Maps without the names of tokens, close together."""
+    """Lay out maps without token labels, close together."""
     gap = 0.06
     left = frame.name * LETTER * 8 / 72 + 0.2
     room = ((size or WIDTH) - left - BAR) / frame.heads - gap

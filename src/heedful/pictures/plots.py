@@ -1,7 +1,7 @@
-"""Pictures of attention and of training, for PNG, SVG or PDF.
+"""Plots of attention weights, scores, positional tables and vectors.
 
-Every function returns a `matplotlib.figure.Figure` that belongs to nobody else: pyplot and its
-global state are never used. Rows are queries and columns are keys, everywhere.
+Every function returns a new `matplotlib.figure.Figure`, without pyplot and its global state. In
+maps, rows are queries and columns are keys.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["heatmaps", "positions", "save", "scores", "vectors"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
 BESIDE = 3  # tables in a row
-WIDTH = 9.0  # inches, of tables of vectors at the most
+WIDTH = 9.0  # inches, largest width of tables of vectors
 SIZE = 8.0  # points, of a token's label
-HIGHEST = 5.5  # inches, of one table
-SHARE = 99.5  # percent of the numbers lie within the scale; a few that stand out do not stretch it
+HIGHEST = 5.5  # inches, largest height of a table
+SHARE = 99.5  # percentile at which the scale ends, so that outliers do not stretch it
 
 
 def heatmaps(
@@ -44,26 +44,25 @@ def heatmaps(
     allowed: Array | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Attention weights as heat maps side by side, all on one scale from 0 to the largest.
+    """Draw attention weights as heat maps side by side.
 
-    The scale ends at 1 where the largest is nearly that.
+    All maps have the same scale, from 0 to the largest weight, or to 1 if that is nearly 1.
 
     Args:
-        weights: arrays (N, M), one a head; rows are queries, columns keys.
-        tokens: the N queries' tokens.
-        titles: one for each map, as `layer 3, head 1`.
-        key_tokens: the M keys' tokens; default: the same as `tokens`.
-        allowed: boolean (N, M), True where a query may look; the other cells are drawn as
-            empty, which differs from a weight of 0. Default: all are drawn.
-        title: over all.
+        weights: arrays (N, M), one for each head; rows are queries, columns are keys.
+        tokens: the tokens of the N queries.
+        titles: one for each map, such as `layer 3, head 1`.
+        key_tokens: the tokens of the M keys; default: `tokens`.
+        allowed: boolean (N, M), True = may attend; the other cells are striped, which differs from
+            a weight of 0. Default: all cells are drawn.
+        title: above the maps.
 
     Returns:
-        a figure. Maps of up to 10 tokens show their numbers, where these have room; in larger
-        ones the colour follows the square root of the weight, so that small weights can be told
-        apart.
+        A figure. Maps of up to 10 tokens show their numbers, if these fit. In larger maps the
+        colour follows the square root of the weight, so that small weights are distinguishable.
 
     Raises:
-        ArgumentError: no maps, or a shape that does not fit the tokens.
+        ArgumentError: no maps, or a shape that does not match the tokens.
 
     >>> weights = np.array([[1.0, 0.0], [0.25, 0.75]])
     >>> figure = heatmaps([weights], ["red", "sky"], titles=["head 0"], allowed=np.tri(2) > 0)
@@ -73,14 +72,14 @@ def heatmaps(
     if not weights or len(titles) != len(weights):
         raise ArgumentError(
             f"{len(titles)} titles for {len(weights)} maps",
-            expected="one or more, a title for each",
+            expected="one map or more, with a title for each",
         )
     keys = tokens if key_tokens is None else key_tokens
     maps = [_matrix(values, f"weights[{i}]", tokens, keys) for i, values in enumerate(weights)]
-    hidden = np.zeros(maps[0].shape, bool)
+    masked = np.zeros(maps[0].shape, bool)
     if allowed is not None:
-        hidden = _matrix(allowed, "allowed", tokens, keys) == 0
-    drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
+        masked = _matrix(allowed, "allowed", tokens, keys) == 0
+    drawn = [np.ma.masked_where(masked | ~np.isfinite(values), values) for values in maps]
     block = Block([Line("", drawn)], titles, names(tokens), names(keys))
     return head_grid.draw([block], title=title)
 
@@ -94,19 +93,19 @@ def scores(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """The scores before and after the mask, side by side; blue is below 0 and red above.
+    """Draw the scores before and after the mask, side by side; blue is below 0 and red above.
 
     Args:
         scaled: scores (N, M) after scaling, before the mask.
-        masked: the same with −inf where a query may not look; those cells are empty. None: there
-            is no mask, and one map is drawn.
-        tokens: the N queries' tokens.
-        key_tokens: the M keys' tokens; default: the same as `tokens`.
-        title: over all.
-        notes: lines beneath.
+        masked: the same with −inf in masked cells, which are striped. None: there is no mask, and
+            only one map is drawn.
+        tokens: the tokens of the N queries.
+        key_tokens: the tokens of the M keys; default: `tokens`.
+        title: above the maps.
+        notes: lines of text below the maps.
 
     Raises:
-        ArgumentError: a shape that does not fit the tokens.
+        ArgumentError: a shape that does not match the tokens.
 
     >>> scaled = np.array([[0.3, -1.2], [0.5, 2.0]])
     >>> masked = np.where(np.tri(2) > 0, scaled, -np.inf)
@@ -115,8 +114,8 @@ def scores(
     [[False, True], [False, False]]
     """
     keys = tokens if key_tokens is None else key_tokens
-    given = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
-    tables = [_matrix(values, name, tokens, keys) for name, values in given.items()]
+    inputs = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
+    tables = [_matrix(values, name, tokens, keys) for name, values in inputs.items()]
     drawn = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
     block = Block([Line("", drawn)], titles, names(tokens), names(keys))
@@ -124,19 +123,15 @@ def scores(
 
 
 def positions(
-    table: Array,
-    *,
-    title: str | None = None,
-    columns: str = "dimension",
-    meaning: str = "value",
+    table: Array, *, title: str | None = None, columns: str = "dimension", meaning: str = "value"
 ) -> Figure:
-    """The positional table: rows are positions, columns the dimensions of the model.
+    """Draw a positional table; rows are positions, columns are dimensions of the model.
 
     Args:
         table: (N, width); the scale is symmetric about 0, so −1 to 1 for sines and cosines.
-        title: over all.
-        columns: what a column is; for rotary positions a pair of dimensions.
-        meaning: what the colour bar says it shows.
+        title: above the table.
+        columns: label of the x axis; for rotary positions a column is a pair of dimensions.
+        meaning: label of the colour bar.
 
     Raises:
         ArgumentError: not a table of numbers.
@@ -163,12 +158,12 @@ def _matrix(
     queries: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """A table of numbers as float64, from a tensor of any kind and device, or an array.
+    """Convert a tensor of any type and device, or an array, to a float64 array (N, M).
 
     Args:
-        values: (N, M), neither 0.
-        name: of the argument, for an error.
-        queries, keys: where these are given, its N and M tokens.
+        values: the numbers; N and M must be at least 1.
+        name: name of the argument, for error messages.
+        queries, keys: if passed, their lengths must be N and M.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().to("cpu", torch.float64).numpy()
@@ -188,7 +183,7 @@ def _matrix(
         raise ArgumentError(
             f"{name} has the shape {table.shape}",
             expected=f"{(rows, across)}, a row for each query and a column for each key",
-            remedy="give key_tokens where queries and keys differ",
+            remedy="pass key_tokens if queries and keys differ",
         )
     return table
 
@@ -200,19 +195,19 @@ def vectors(
     titles: Sequence[str],
     title: str | None = None,
 ) -> Figure:
-    """Tables of vectors under one scale: a row is a token, a column a number of its vector.
+    """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
-    Blue is below 0 and red above. Few numbers that stand far out are drawn as the ends of the
-    scale, so that the others can be told apart; the colour bar then has arrows.
+    Blue is below 0 and red above. Outliers are clipped to the ends of the scale, so that other
+    numbers are distinguishable; the colour bar then has arrows.
 
     Args:
         tables: arrays (N, width), of any widths.
         tokens: the N tokens of each table.
         titles: one for each table.
-        title: over all.
+        title: above the tables.
 
     Raises:
-        ArgumentError: no tables, or one with other rows than tokens.
+        ArgumentError: no tables, or a table whose rows do not match its tokens.
 
     >>> figure = vectors([np.eye(2, 3)], [["red", "sky"]], titles=["embeddings"])
     >>> figure.axes[0].images[0].get_array().shape
@@ -253,7 +248,7 @@ def vectors(
 
 
 def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
-    """Where the scale ends, and whether numbers lie beyond it."""
+    """Return the end of the scale, and whether numbers exceed it."""
     sizes = np.concatenate([np.abs(table[np.isfinite(table)]) for table in tables])
     most = float(sizes.max(initial=0.0)) or 1.0
     limit = float(np.percentile(sizes, SHARE)) if sizes.size else 1.0
@@ -261,11 +256,11 @@ def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
 
 
 def _rows(ax: Axes, names: Sequence[str], high: float) -> None:
-    """Labels of the rows, as many as there is room for."""
+    """Label the rows, as many as fit."""
     if not names:
         ax.set_yticks([])
         return
     step = max(1, math.ceil(SIZE * 1.15 / (high * 72 / len(names)) - 1e-9))
-    places = range(0, len(names), step)
-    ax.set_yticks(places, [names[i] for i in places])
+    ticks = range(0, len(names), step)
+    ax.set_yticks(ticks, [names[i] for i in ticks])
     ax.tick_params(axis="y", length=0, labelsize=SIZE, labelcolor=INK)

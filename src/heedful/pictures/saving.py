@@ -1,4 +1,4 @@
-"""A figure on disk."""
+"""Saving of figures as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
-from heedful.files import make_directory, replacing
+from heedful.files import atomic_write, make_directory
 
 FORMATS = (".png", ".svg", ".pdf")
-DPI = 200  # twice the dots of a page: sharp on dense screens
-# Text that can be searched, copied and edited: letters in SVG, whole fonts (TrueType) in PDF
+DPI = 200  # sharp on high-density screens
+# Keep text searchable, copyable and editable: text elements in SVG, TrueType fonts in PDF
 TEXT: Any = {"svg.fonttype": "none", "pdf.fonttype": 42}
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes a figure as PNG, SVG or PDF; the suffix says which. In SVG and PDF text is text.
+    """Save a figure as PNG, SVG or PDF, chosen by the suffix; SVG and PDF contain text as text.
 
-    The file appears whole or not at all: it is written under a temporary name and renamed.
+    The write is atomic: the file is written under a temporary name and then renamed.
 
     Args:
-        figure: what to write.
-        path: where; its folder is made.
+        figure: the figure.
+        path: of the file; its directory is created if needed.
 
     Returns:
-        the path.
+        The path.
 
     Raises:
         ArgumentError: another suffix.
-        SaveError: the file cannot be written; one that was there before is still there.
+        SaveError: the file cannot be written; an existing file stays unchanged.
 
     >>> save(Figure(), "map.jpg")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
             f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
         )
     make_directory(path.parent)
-    with replacing(path) as file, matplotlib.rc_context(TEXT):
+    with atomic_write(path) as file, matplotlib.rc_context(TEXT):
         figure.savefig(
             file, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2
         )

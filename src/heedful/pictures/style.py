@@ -1,4 +1,4 @@
-"""How every figure looks: ink, quiet axes, literal text, one colour bar."""
+"""The common style of all figures: colours, axes, titles, colour bars, literal text."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from heedful.pictures.labels import drawable, families_of, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
-PALE, STRIPES = "#eef0f2", "#b4bbc2"  # what is hidden: the ground, and the stripes on it
-LETTER = 0.62  # the width of an average letter of DejaVu Sans, in its size
+PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
+LETTER = 0.62  # average width of a letter of DejaVu Sans, in font sizes
 
 
 def colours(name: str) -> Colormap:
-    """A colour map of matplotlib in which masked cells are clear: what is behind them shows."""
+    """Return a colour map of matplotlib in which masked cells are transparent."""
     return matplotlib.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
 
 
 def name_axes(ax: Axes, x: str, y: str) -> None:
-    """What is across and what is up."""
+    """Label the x axis and the y axis."""
     ax.set_xlabel(x, fontsize=9, color=QUIET, labelpad=6)
     ax.set_ylabel(y, fontsize=9, color=QUIET, labelpad=6)
 
 
 def whole_numbers(ax: Axes, x: str, y: str) -> None:
-    """Names the axes, with whole numbers along x and no tick marks."""
+    """Label the axes, with whole numbers along x and no tick marks."""
     name_axes(ax, x, y)
     ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 4, 5, 10], integer=True, min_n_ticks=1))
@@ -41,7 +41,7 @@ def whole_numbers(ax: Axes, x: str, y: str) -> None:
 
 
 def quiet(ax: Axes) -> None:
-    """Leaves only the lines that a curve over steps needs."""
+    """Leave only the bottom border and horizontal grid lines."""
     ax.spines[["top", "left", "right"]].set_visible(False)
     ax.spines["bottom"].set_color("#d0d7de")
     ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
@@ -49,102 +49,104 @@ def quiet(ax: Axes) -> None:
 
 
 def name_ends(ax: Axes, ends: Iterable[tuple[float, str, str]], gap: float) -> None:
-    """What lines are called, at their right ends, none over another.
+    """Write the names of lines at their right ends, without overlaps.
 
     Args:
-        ax: with the lines.
+        ax: the axes with the lines.
         ends: the last value of each line, its name and its colour.
-        gap: between two names, in heights of the axes.
+        gap: smallest distance between two names, as a fraction of the axes' height.
     """
-    ax.autoscale_view()  # else the limits are not yet those of the lines
+    ax.autoscale_view()  # updates the limits to the lines
     low, high = ax.get_ylim()
     ranked = sorted(((value - low) / (high - low), name, colour) for value, name, colour in ends)
-    places = apart([place for place, _, _ in ranked], gap)
-    for at, (_, name, colour) in zip(places, ranked, strict=True):
+    heights = apart([height for height, _, _ in ranked], gap)
+    for height, (_, name, colour) in zip(heights, ranked, strict=True):
         ax.annotate(
-            name, (1, at), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
+            name, (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
             va="center", fontsize=8.5, color=colour, annotation_clip=False,
         )  # fmt: skip
 
 
-def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Rising places from 0 to 1, moved as little as keeps them apart; first up, then down from 1.
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Move ascending heights from 0 to 1 so that neighbours are at least `gap` apart.
+
+    Heights move up where needed, then down from 1.
 
     >>> apart([0.2, 0.25, 0.98, 1.0], 0.1)
     [0.2, 0.3, 0.9, 1.0]
     """
     moved: list[float] = []
-    for place in places:
-        moved.append(max(place, moved[-1] + gap) if moved else place)
-    highest = max(1.0, places[-1]) if moved else 1.0
-    for at in reversed(range(len(moved))):
-        moved[at] = round(min(moved[at], highest), 6)
-        highest = moved[at] - gap
+    for height in heights:
+        moved.append(max(height, moved[-1] + gap) if moved else height)
+    highest = max(1.0, heights[-1]) if moved else 1.0
+    for i in reversed(range(len(moved))):
+        moved[i] = round(min(moved[i], highest), 6)
+        highest = moved[i] - gap
     return moved
 
 
 def bar(
-    figure: Figure, shown: ScalarMappable, meaning: str, extend: Any = "neither", **where: Any
+    figure: Figure, mappable: ScalarMappable, meaning: str, extend: Any = "neither", **axes: Any
 ) -> None:
-    """A colour bar that `meaning` names, with arrows at ends beyond which numbers lie (`extend`).
+    """Draw a colour bar labelled `meaning`, with arrows at ends that numbers exceed (`extend`).
 
-    It stands on axes of its own, `cax`, or takes its room from others, `ax`.
+    `axes` is `cax`, the axes of the bar, or `ax`, the axes that give space to it.
     """
-    room: dict[str, Any] = {} if "cax" in where else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
-    bar = figure.colorbar(shown, extend=extend, **where, **room)
+    size: dict[str, Any] = {} if "cax" in axes else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
+    bar = figure.colorbar(mappable, extend=extend, **axes, **size)
     bar.outline.set_visible(False)
     bar.ax.tick_params(which="both", length=0, labelsize=8, labelcolor=QUIET, pad=4)
     bar.set_label(meaning, fontsize=8.5, color=QUIET, labelpad=6)
-    if isinstance(bar.norm, LogNorm):  # in plain numbers: no formula is drawn
+    if isinstance(bar.norm, LogNorm):  # plain numbers instead of formulas
         bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    if isinstance(bar.norm, PowerNorm):  # at even distances: small weights have most room
+    if isinstance(bar.norm, PowerNorm):  # evenly spaced ticks
         marks = square_root_marks(float(bar.norm.vmax or 1.0))
         bar.set_ticks(marks, labels=[f"{mark:g}" for mark in marks])
 
 
 def square_root_marks(highest: float) -> list[float]:
-    """Round numbers from 0 to the highest that stand apart where their square roots are drawn.
+    """Return round numbers from 0 to the highest, spaced for a square-root scale.
 
     >>> square_root_marks(1.0)
     [0.0, 0.02, 0.1, 0.2, 0.5, 1.0]
     """
-    found = [0.0]
+    marks = [0.0]
     for power in range(-9, 1):
         for digit in (1, 2, 5):
             mark = digit * 10.0**power
             if (
                 mark <= highest * 1.001
-                and math.sqrt(mark / highest) - math.sqrt(found[-1] / highest) >= 0.12
+                and math.sqrt(mark / highest) - math.sqrt(marks[-1] / highest) >= 0.12
             ):
-                found.append(round(mark, 10))
-    return found
+                marks.append(round(mark, 10))
+    return marks
 
 
 def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
-    """The title over a whole figure, `inset` inches below its edge, cut to its width."""
+    """Draw the title of a figure, `inset` inches below its upper edge, cut to its width."""
     if title is not None:
         fits = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
         text = shorten(drawable(" ".join(title.split())), fits)
-        # a layout makes room for a title whose height it chooses itself
-        place = {"y": 1 - inset / figure.get_figheight()} if inset else {}
-        look: dict[str, Any] = {"fontsize": 12, "color": INK, "fontweight": "bold"}
-        figure.suptitle(text, x=0.01, ha="left", **place, **look)
+        # without a position, the layout reserves space for the title
+        position = {"y": 1 - inset / figure.get_figheight()} if inset else {}
+        font: dict[str, Any] = {"fontsize": 12, "color": INK, "fontweight": "bold"}
+        figure.suptitle(text, x=0.01, ha="left", **position, **font)
 
 
 def figure(width: float, height: float) -> Figure:
-    """A white figure of so many inches, whose axes make room for what stands at them."""
+    """Return a white figure, in inches, with a constrained layout."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def finished(figure: Figure, title: str | None = None) -> Figure:
-    """A figure with its title, every text as it stands."""
+    """Add the title, make all text literal, and return the figure."""
     head(figure, title)
     literal(figure)
     return figure
 
 
 def literal(figure: Figure) -> None:
-    """Every text as it stands: `$` starts no formula, and each script finds its font."""
+    """Make all text literal, so that `$` starts no formula, and set fonts for its scripts."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_fontfamily(families_of(text.get_text()))

@@ -1,4 +1,4 @@
-"""Small pictures of heads, as a PNG of few colours that stands in an HTML page by itself."""
+"""Thumbnails of attention maps: one small PNG as a `data:` URL for HTML pages."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from functools import cache
 import numpy as np
 from PIL import Image  # which matplotlib needs
 
-LEVELS = 64  # of weight; then a hidden cell and the paper
-HIDDEN, PAPER = LEVELS, LEVELS + 1
+LEVELS = 64  # colours of weights; the palette continues with masked cells and the background
+MASKED, BACKGROUND = LEVELS, LEVELS + 1
 GREY, WHITE = (208, 213, 218), (255, 255, 255)
-IN_A_LINE = 16  # heads beside each other
-LOWEST = 8  # pixels: the height of a picture
+IN_A_LINE = 16  # maps per line
+LOWEST = 8  # pixels: smallest height of a map
 
 
 def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
-    """The maps beside each other as a `data:` address, with its width and height in pixels.
+    """Draw maps side by side; return a `data:` URL, and its width and height in pixels.
 
-    Colours follow the square root of the weight, from 0 to 1; what is hidden is grey.
+    Colours follow the square root of the weight, from 0 to 1; masked cells are grey.
 
     Args:
-        maps: arrays of one shape (n, m), n and m at most `side`.
-        side: of the longer side of a picture, in pixels.
+        maps: arrays of the same shape (n, m), with n and m at most `side`.
+        side: the longer side of a map, in pixels.
 
-    >>> address, width, height = strip([np.ma.masked_array(np.eye(4))] * 3, 16)
-    >>> address[:22], width, height
+    >>> url, width, height = strip([np.ma.masked_array(np.eye(4))] * 3, 16)
+    >>> url[:22], width, height
     ('data:image/png;base64,', 52, 16)
     """
     n, m = maps[0].shape
     times, gap = max(1, side // max(n, m)), 2
-    high = max(times, math.ceil(min(LOWEST, side) / n))  # a single query is no thread
+    high = max(times, math.ceil(min(LOWEST, side) / n))  # a map with a single query must be visible
     wide, tall = m * times, n * high
     cols = min(len(maps), IN_A_LINE)
     rows = math.ceil(len(maps) / cols)
-    sheet = np.full((rows * (tall + gap) - gap, cols * (wide + gap) - gap), PAPER, np.uint8)
+    sheet = np.full((rows * (tall + gap) - gap, cols * (wide + gap) - gap), BACKGROUND, np.uint8)
     for i, values in enumerate(maps):
         top, left = (i // cols) * (tall + gap), (i % cols) * (wide + gap)
         tile = _levels(values).repeat(high, 0).repeat(times, 1)
@@ -51,7 +51,7 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
 
 def _levels(weights: np.ma.MaskedArray) -> np.ndarray:
     shades = np.sqrt(np.clip(np.ma.getdata(weights), 0, 1)) * (LEVELS - 1)
-    return np.where(np.ma.getmaskarray(weights), HIDDEN, np.round(shades)).astype(np.uint8)
+    return np.where(np.ma.getmaskarray(weights), MASKED, np.round(shades)).astype(np.uint8)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Words as points on a plane, with arrows from one to another where asked."""
+"""A plot of words as points in a plane, with arrows between chosen words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ POINT = "#277f8e"
 ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
-# Where a name may stand, in points from its own: near before far, beside before above
+# Offsets of a name from its point, in the order they are tried: near before far, sides first
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8), (-0.8, -0.8))
-NEAR = 10  # points: a name that stands further off gets a line to its point
+NEAR = 10  # points: a name further away gets a line to its point
 AROUND = [(far * x, far * y) for far in (7, 14, 24, 36) for x, y in SIDES]
 
 
@@ -31,14 +31,14 @@ def words(
     arrows: Sequence[tuple[int, int]] = (),
     title: str | None = None,
 ) -> Figure:
-    """Words at their places, each with its name beside it, none over another where that can be.
+    """Draw words as points with names beside them, without overlaps if possible.
 
     Args:
-        places: (n, 2).
+        places: coordinates, (n, 2).
         labels: n names.
-        shares: of the whole variance, what each of the two axes shows.
-        arrows: pairs of points; the same relation makes parallel arrows.
-        title: over the picture.
+        shares: the fraction of the variance along each axis.
+        arrows: pairs of points; equal relations give parallel arrows.
+        title: above the plot.
     """
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
@@ -47,18 +47,18 @@ def words(
         ax.annotate("", places[b], places[a], zorder=2, arrowprops=ARROW)
     _frame(ax, shares)
     names = [
-        ax.annotate(shorten(drawable(label), LONGEST), place, AROUND[0],
+        ax.annotate(shorten(drawable(label), LONGEST), point, AROUND[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
-        for label, place in zip(labels, places, strict=True)
+        for label, point in zip(labels, places, strict=True)
     ]  # fmt: skip
     style.finished(figure, title)
-    figure.draw_without_rendering()  # the layout says where the points are
+    figure.draw_without_rendering()  # sets the positions of the points
     _put_all(names, ax, places, arrows)
     return figure
 
 
 def _frame(ax: Axes, shares: Sequence[float]) -> None:
-    # one scale for both axes: distances in the picture are those of the plane
+    # equal scales, so that distances in the plot are those of the plane
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
     first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
@@ -72,12 +72,12 @@ def _frame(ax: Axes, shares: Sequence[float]) -> None:
 def _put_all(
     names: Sequence[Annotation], ax: Axes, places: np.ndarray, arrows: Sequence[tuple[int, int]]
 ) -> None:
-    """Each name goes to the place around its point where it covers least."""
+    """Put each name where it covers least, among the offsets around its point."""
     points = ax.transData.transform(places)
-    pixels = ax.figure.dpi / 72  # in a point
-    taken = _around(points, 4)
+    pixels = ax.figure.dpi / 72  # per point
+    occupied = _around(points, 4)
     for a, b in arrows:
-        taken = np.vstack([taken, _around(np.linspace(points[a], points[b], 60), 2)])
+        occupied = np.vstack([occupied, _around(np.linspace(points[a], points[b], 60), 2)])
     for name, point in zip(names, points, strict=True):
         tried = []
         for x, y in AROUND:
@@ -86,13 +86,13 @@ def _put_all(
             end = pixels * np.array([x, y])
             line = _around(np.linspace(point + 0.3 * end, point + end, 12), 1)
             boxes = np.vstack([box, line]) if _is_far(x, y) else box
-            covered = _shared(boxes, taken) + _outside(box, np.atleast_2d(ax.bbox.extents))
+            covered = _shared(boxes, occupied) + _outside(box, np.atleast_2d(ax.bbox.extents))
             tried.append((covered, x, y, boxes))
             if not covered:
                 break
-        _, x, y, boxes = min(tried, key=lambda one: one[0])
+        _, x, y, boxes = min(tried, key=lambda trial: trial[0])
         _put(name, x, y)
-        taken = np.vstack([taken, boxes])
+        occupied = np.vstack([occupied, boxes])
         if _is_far(x, y):
             ax.annotate("", name.xy, (x, y), textcoords="offset points",
                         zorder=2, arrowprops=LEADER)  # fmt: skip
@@ -103,14 +103,14 @@ def _is_far(x: float, y: float) -> bool:
 
 
 def _put(name: Annotation, x: float, y: float) -> None:
-    """A name at so many points from its own, growing away from it."""
+    """Move a name to an offset (x, y) from its point, aligned away from the point."""
     name.set_position((x, y))
     name.set_horizontalalignment("left" if x > 0 else "right" if x < 0 else "center")
     name.set_verticalalignment("bottom" if y > 0 else "top" if y < 0 else "center")
 
 
 def _around(points: np.ndarray, reach: float) -> np.ndarray:
-    """Boxes (n, 4) around points (n, 2): left, bottom, right, top."""
+    """Return boxes (n, 4) around points (n, 2): left, bottom, right, top."""
     return np.hstack([points - reach, points + reach])
 
 
@@ -119,7 +119,7 @@ def _outside(box: np.ndarray, frame: np.ndarray) -> float:
 
 
 def _shared(boxes: np.ndarray, others: np.ndarray) -> float:
-    """The area that boxes (n, 4) and others (m, 4) have in common, all together."""
+    """Return the total area of overlap between boxes (n, 4) and others (m, 4)."""
     low = np.maximum(boxes[:, None, :2], others[:, :2])
     high = np.minimum(boxes[:, None, 2:], others[:, 2:])
     return float((high - low).clip(0).prod(-1).sum())

@@ -1,4 +1,4 @@
-"""Floor 3: seeing the attention of any PyTorch model while it runs; knows `ops`, and no model."""
+"""Floor 3: records the attention of any PyTorch model while it runs; imports `ops`, no model."""
 
 from heedful.recorder.record import record
 

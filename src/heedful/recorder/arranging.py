@@ -1,4 +1,4 @@
-"""Puts the axes of a call that was seen in order: texts × parts, heads, queries, keys."""
+"""Arranges the axes of a recorded call in the order (texts × parts, heads, queries, keys)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from heedful.recording.proof import Layout
 TOLD = Layout("told")
 
 
-class Seen(NamedTuple):
-    """A call that a door saw, with copies of what the model may change, and where it ran.
+class PendingCall(NamedTuple):
+    """A call as recorded in the forward pass, before its axes are arranged.
 
-    evidence: what it is checked against. number: of the call in the recording.
-    where: names of the running modules from the outermost on, and which run of each it is.
-    inputs, widths, lengths: of the pass and of the module, as `usual_order.Sizes` has them.
-    writes: whether it is in the decoder of a model that has an encoder too.
-    names_tokens: whether ids among the inputs name its tokens.
+    observed: with copies of all tensors that the model may change.
+    evidence: rows of the output, to check the call against.
+    number: counts the calls of the recording.
+    runs: the running modules, outermost first: the name of each, and the count of its call.
+    inputs: the arguments of the pass. widths, lengths: see `usual_order.Sizes`.
+    in_decoder, names_tokens: whether it is in a decoder, and its inputs have token ids.
     """
 
     observed: Observed
@@ -40,20 +41,21 @@ class Seen(NamedTuple):
     name: str
     layer: int | None
     number: int
-    where: tuple[tuple[str, int], ...]
+    runs: tuple[tuple[str, int], ...]
     pass_index: int
     inputs: Inputs
     widths: set[int]
     lengths: set[int]
-    writes: bool
+    in_decoder: bool
     names_tokens: bool
 
 
-class Arranged(NamedTuple):
+class ArrangedCall(NamedTuple):
     """A call with its axes in order.
 
-    weights: gives the map (S, H, N, M) of a tape, of a call by hand.
-    first, of_texts: the number of its first text, of how many, where it is of some texts alone.
+    texts, parts: the number of texts, and of parts (such as windows) of each text.
+    weights: of a call by hand, a function that returns the map (S, H, N, M) of its tape.
+    first, of_texts: of a call of only some texts: the first one, and the number of all texts.
     """
 
     observed: Observed
@@ -66,36 +68,36 @@ class Arranged(NamedTuple):
     of_texts: int = 0
 
 
-def arranged(seen: Seen, axes: Mapping[str, str]) -> Arranged:
-    """A call with its axes in order: as it tells them, as the user does, or as is usual.
+def arrange(pending: PendingCall, axes: Mapping[str, str]) -> ArrangedCall:
+    """Arrange the axes of a call as its door, the user (`axes`) or the usual order names them.
 
     Raises:
-        ArgumentError: they fit no rule.
-        TypeError: a softmax of no product of queries and keys that is over no axis of tokens.
+        ArgumentError: no rule fits the axes.
+        TypeError: a softmax without a product of queries and keys, over no axis of tokens.
     """
-    observed = seen.observed
-    texts, other = seen.inputs.texts(observed.query.shape[-2])
+    observed = pending.observed
+    texts, other = pending.inputs.texts(observed.query.shape[-2])
     texts = observed.texts or texts
     if observed.axes == AXES:
         B = len(observed.query)
         count = texts if texts and B % texts == 0 else B
-        return Arranged(observed, seen.evidence, TOLD, count, max(1, B // max(1, count)))
+        return ArrangedCall(observed, pending.evidence, TOLD, count, max(1, B // max(1, count)))
     cells = cells_of_call(observed)
-    pattern = pattern_for(axes, seen.name) or observed.axes
+    pattern = pattern_for(axes, pending.name) or observed.axes
     if pattern:
         order, layout = told_order(pattern, cells, texts), TOLD
         if texts is not None and order.count(TEXTS) not in (1, texts):
-            why = f"axes= give {order.count(TEXTS)} texts, and the inputs {texts}"
+            why = f"axes= implies {order.count(TEXTS)} texts, and the inputs {texts}"
             layout = Layout("guessed", why)
-        return in_order(seen, cells, order, layout)
-    order, layout = _usual(cells, Sizes(texts, other, seen.widths, seen.lengths))
-    if observed.meeting is not None and not observed.meeting.has_product:
-        layout = _of_weights_alone(order, layout, seen.lengths)
-    return in_order(seen, cells, order, layout)
+        return in_order(pending, cells, order, layout)
+    order, layout = _usual(cells, Sizes(texts, other, pending.widths, pending.lengths))
+    if observed.taped is not None and not observed.taped.has_product:
+        layout = _layout_of_weights(order, layout, pending.lengths)
+    return in_order(pending, cells, order, layout)
 
 
 def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
-    """The usual order, of so many texts or else of so many others."""
+    """Return the usual order for `sizes.texts` or, if none fits, for `sizes.other_texts`."""
     try:
         return usual_order(cells, sizes)
     except ArgumentError:
@@ -107,53 +109,53 @@ def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def cells_of_call(observed: Observed) -> Cells:
-    """The axes of a call that are to be named: those of a softmax by hand, or of a kernel."""
-    if observed.meeting is not None:
-        return cells_of(observed.meeting)
+    """Return the axes of a call before they are named: those of its softmax or its kernel."""
+    if observed.taped is not None:
+        return cells_of(observed.taped)
     B, H, N, M = observed.shape
     kinds = [BATCH if size > 1 else ONE for size in (B, H)] + [QUERIES if N > 1 else ONE, KEYS]
     first = torch.arange(B * H, device="cpu").view(B, H, 1, 1)
     queries = first * N + torch.arange(N, device="cpu")[:, None]
     keys = first * M + torch.arange(M, device="cpu")
-    key = _of_each_head(observed.key, H)
+    key = _per_query_head(observed.key, H)
     query, key = (rows.reshape(-1, rows.shape[-1]) for rows in (observed.query, key))
     return Cells(kinds, (B, H, N, M), queries, keys, query, key)
 
 
-def in_order(seen: Seen, cells: Cells, order: Order, layout: Layout) -> Arranged:
-    """A call with the axes that an order gives."""
+def in_order(pending: PendingCall, cells: Cells, order: Order, layout: Layout) -> ArrangedCall:
+    """Arrange the axes of a call in the given order."""
     texts, parts = order.count(TEXTS), order.count(PARTS)
-    observed, evidence = seen.observed, seen.evidence
-    if (meeting := observed.meeting) is not None:
-        made = tape_inputs.read(observed, meeting, cells, order.arranged)
+    observed, evidence = pending.observed, pending.evidence
+    if (taped := observed.taped) is not None:
+        inputs = tape_inputs.read_inputs(observed, taped, cells, order.arranged)
         if observed.value is not None:
-            value = tape_inputs.values_of(observed.value, meeting, cells, order.arranged)
-            made.value = value.expand(len(made.query), *value.shape[1:])
-        weights = functools.partial(tape_inputs.replayed, meeting, order.arranged)
-        return Arranged(made, evidence, layout, texts, parts, weights)
+            value = tape_inputs.values_of(observed.value, taped, cells, order.arranged)
+            inputs.value = value.expand(len(inputs.query), *value.shape[1:])
+        weights = functools.partial(tape_inputs.replayed_map, taped, order.arranged)
+        return ArrangedCall(inputs, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
     if shape != observed.shape or not order.is_in_order:
         observed, evidence = _moved(observed, evidence, cells, order)
-    return Arranged(observed, evidence, layout, texts, parts)
+    return ArrangedCall(observed, evidence, layout, texts, parts)
 
 
 def _moved(
     observed: Observed, evidence: Evidence, cells: Cells, order: Order
 ) -> tuple[Observed, Evidence]:
-    """A kernel's call with its axes in another order."""
+    """Permute the axes of a kernel's call."""
     H, N = observed.shape[1:3]
 
-    def rows(table: Tensor, places: Tensor) -> Tensor:
-        """The rows of a table (B, H, n, …) at places that count them all."""
-        return table.flatten(0, 2)[places.to(table.device)]
+    def rows(table: Tensor, index: Tensor) -> Tensor:
+        """Select rows of a table (B, H, n, …) by their index in its flattened B × H × n rows."""
+        return table.flatten(0, 2)[index.to(table.device)]
 
     of_queries = order.arranged(cells.queries)[..., 0]
     of_keys = order.arranged(cells.keys)[:, :, 0].expand(len(of_queries), -1, -1)
 
     def columns(table: Tensor) -> Tensor:
-        return rows(_of_each_head(table, H), of_keys)
+        return rows(_per_query_head(table, H), of_keys)
 
-    def whole(table: Tensor) -> Tensor:
+    def permuted(table: Tensor) -> Tensor:
         return order.arranged(table.reshape(*[1] * (4 - table.ndim), *table.shape))
 
     mask = observed.mask
@@ -164,28 +166,28 @@ def _moved(
         query=rows(observed.query, of_queries),
         key=columns(observed.key),
         value=None if observed.value is None else columns(observed.value),
-        mask=whole(mask) if isinstance(mask, Tensor) else mask,
-        bias=None if observed.bias is None else whole(observed.bias),
+        mask=permuted(mask) if isinstance(mask, Tensor) else mask,
+        bias=None if observed.bias is None else permuted(observed.bias),
     )
     if evidence.values is None or evidence.outputs is None or moved.shape[2] != N:
         why = evidence.why or "its kernel has other axes than its map"
         return moved, replace(evidence, why=why, values=None, outputs=None, sums=None)
-    heads = order.arranged(cells.queries[:, :, :1])[:, :, 0, 0] // N  # the kernel's, of each head
+    heads = order.arranged(cells.queries[:, :, :1])[:, :, 0, 0] // N  # index into B × H
     outputs = evidence.outputs.flatten(0, 1)[heads.to(evidence.outputs.device)]
     values, sums = columns(evidence.values), evidence.sums
     sums = None if sums is None else rows(sums, of_queries)
     return moved, replace(evidence, values=values, outputs=outputs, sums=sums)
 
 
-def _of_each_head(table: Tensor, heads: int) -> Tensor:
-    """A table (B, G, …) that groups of heads share, with one for each head."""
+def _per_query_head(table: Tensor, heads: int) -> Tensor:
+    """Repeat a table (B, G, …) of key heads for the query heads that share them: (B, H, …)."""
     group = heads // table.shape[1]
     return table if group == 1 else table.repeat_interleave(group, dim=1)
 
 
-def _of_weights_alone(order: Order, layout: Layout, lengths: set[int]) -> Layout:
-    """The layout of weights of a softmax of no product of queries and keys."""
+def _layout_of_weights(order: Order, layout: Layout, lengths: set[int]) -> Layout:
+    """Return the layout of weights whose scores are not a product of queries and keys."""
     N, M = order.count(QUERIES), order.count(KEYS)
     if M not in lengths or (N > 1 and N not in lengths):
-        raise TypeError("a softmax of no product of queries and keys, and over no axis of tokens")
-    return Layout("guessed", layout.why or "no queries and keys were seen that made its scores")
+        raise TypeError("a softmax without a product of queries and keys, over no axis of tokens")
+    return Layout("guessed", layout.why or "its scores are not a product of queries and keys")

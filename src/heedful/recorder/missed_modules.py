@@ -1,4 +1,4 @@
-"""Finds modules that hold attention, ran, and of which no call was seen."""
+"""Finds modules that look like attention and ran, but in which no door recorded a call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)
-# Names of children or parameters that make queries and keys
+NO_ATTENTION = "Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout"  # as in AttentionOutput
+ATTENTION_NAME = re.compile(rf"att(entio)?n(?!.*({NO_ATTENTION}))", re.I)
+# Names of the children or parameters that project to queries and keys
 PROJECTIONS = (
     {"q_proj", "k_proj"}, {"query", "key"}, {"to_q", "to_k"}, {"to_q", "to_kv"}, {"wq", "wk"},
     {"w_q", "w_k"}, {"q", "k"}, {"q", "kv"}, {"q_lin", "k_lin"}, {"linear_q", "linear_k"},
@@ -24,37 +25,38 @@ NOTHING = (
 )
 
 
-def silent(
-    modules: Modules, ran: Collection[str], told: Collection[str]
+def modules_without_calls(
+    modules: Modules, ran: Collection[str], reported: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Modules that hold attention and ran, but had no call: each with the reason.
+    """Yield the name of each attention module that ran without a call, and a reason.
 
-    `ran` and `told` are the names of modules that ran, and that had a call or were missed. A call
-    is of a module and of those around it; one whose parent has a call may have made a part of that.
+    `ran` and `reported` are names of modules that ran, and that had a call or were missed. A call
+    counts for its module, all modules around it, and direct children, which may compute parts.
     """
     named = {plain_name(name): module for module, name in modules.items()}
-    holding = {name: why for name, module in named.items() if (why := _why(module))}
-    known = {name if name in named else "" for name in told}
+    reasons = {name: why for name, module in named.items() if (why := _attention_like(module))}
+    reported = {name if name in named else "" for name in reported}
     ran = {plain_name(name) for name in ran}
-    for name, why in holding.items():
-        is_innermost = not any(other != name and is_in(other, name) for other in holding)
-        has_call = any(is_in(one, name) for one in known) or name.rpartition(".")[0] in known
+    for name, why in reasons.items():
+        is_innermost = not any(other != name and is_in(other, name) for other in reasons)
+        has_call = any(is_in(inner, name) for inner in reported)
+        has_call = has_call or name.rpartition(".")[0] in reported
         if name in ran and is_innermost and not has_call:
             yield name or type(named[name]).__name__, f"{why}, and no attention was seen in it"
 
 
-def _why(part: Any) -> str:
-    """Why a module is taken to hold attention; "" where it is not."""
-    members = (*part._modules.items(), *part._parameters.items())  # quicker than their methods
-    names = tuple(name for name, one in members if one is not None)
-    is_torchs = type(part).__module__.startswith("torch.nn.modules.")
-    return "" if is_torchs and not part._modules else _why_of(type(part).__name__, names)
+def _attention_like(module: Any) -> str:
+    """Return why a module looks like attention; "" if it does not."""
+    members = (*module._modules.items(), *module._parameters.items())  # faster than the methods
+    names = tuple(name for name, member in members if member is not None)
+    is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+    return "" if is_torchs and not module._modules else _reason(type(module).__name__, names)
 
 
 @functools.lru_cache(maxsize=1024)  # a model's blocks are alike
-def _why_of(kind: str, members: tuple[str, ...]) -> str:
-    own = {name.lower() for name in members}
-    article = "an" if kind[:1] in "AEIOU" else "a"
-    if any(names <= own for names in PROJECTIONS):
-        return f"{article} {kind} with projections to queries and keys"
-    return f"{article} {kind}" if len(own) > 1 and NAMED.search(kind) else ""
+def _reason(class_name: str, members: tuple[str, ...]) -> str:
+    lower = {name.lower() for name in members}
+    article = "an" if class_name[:1] in "AEIOU" else "a"
+    if any(names <= lower for names in PROJECTIONS):
+        return f"{article} {class_name} with projections to queries and keys"
+    return f"{article} {class_name}" if len(lower) > 1 and ATTENTION_NAME.search(class_name) else ""

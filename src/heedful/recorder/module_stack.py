@@ -1,9 +1,9 @@
-"""Knows which module of a model is running: forward hooks push its name on a stack, and pop it.
+"""The stack of running modules of a model, kept by forward hooks that push and pop.
 
-Layers of torch with no module in them, such as a linear layer, get no hook. Encoder layers of torch
-leave their fused path for a hook, and scripted modules take none, so hooks for all modules of the
-process watch these. A `forward` that is called directly runs no hook: what runs in it has the name
-of the module around it.
+Layers of torch without submodules, such as a linear layer, get no hook. A hook on one of torch's
+encoder layers would disable its fused path, and scripted modules accept no hooks; both are watched
+by process-wide hooks. A `forward` that is called directly runs no hook, so its calls get the name
+of the enclosing module.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from torch.utils.hooks import RemovableHandle
 from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
-_graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
+_graph_task = torch._C._current_graph_task_id  # the backward pass that runs now; -1 without one
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
 class Hook:
-    """A hook of a module, with which the module can be copied and saved.
+    """A module hook that does not prevent copying and saving the module.
 
-    A copy of a module shares it; loaded from a file it is a hook that does nothing.
+    A copy of the module shares the hook. A hook that is loaded from a file does nothing.
 
-    running: what it tells of calls; None once the recording has ended.
-    names: of the modules that it is for, by their `id`.
+    running: the stack that it updates; None once the recording has ended.
+    names: the modules that it watches, by their `id`.
     """
 
     __slots__ = ("names", "running")
 
-    def __init__(self, running: Running | None = None, names: Mapping[int, str] = {}) -> None:
+    def __init__(self, running: ModuleStack | None = None, names: Mapping[int, str] = {}) -> None:
         self.running, self.names = running, names
 
-    def __call__(self, *given: Any) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Do nothing."""
 
-    def silence(self) -> None:
-        """Hold nothing of the recording any more."""
+    def disconnect(self) -> None:
+        """Release the recording."""
         self.running, self.names = None, {}
 
     def __deepcopy__(self, memo: dict) -> Hook:
@@ -58,16 +58,16 @@ class Hook:
         return Hook, ()
 
 
-# In names of classes of modules that never attend
+# Parts of class names of modules that never attend
 WITHOUT_ATTENTION = ("Norm", "Activation", "Rotary")
 
 
 class Frame(NamedTuple):
-    """A module that is running, and its arguments.
+    """A running module and its arguments.
 
-    number: of this call, among all calls of a pass or of a model of a known package.
-    run: which call of this module it is in its pass.
-    cached: how many tokens a cache among the arguments held; None where none tells.
+    number: counts passes, or calls of models of heedful and transformers.
+    run: counts the calls of this module in the pass.
+    cached: the number of tokens in the cache among the arguments; None if unknown.
     """
 
     name: str
@@ -79,41 +79,42 @@ class Frame(NamedTuple):
     cached: int | None = None
 
 
-class Running:
-    """While entered, knows the innermost running module of a model, and the number of the pass.
+class ModuleStack:
+    """A context that tracks the running modules of a model and the number of the pass.
 
-    A pass begins when the model is called from outside, or a part of it that was called in this
-    pass already. Calls in other threads, traced ones, and those that gradient checkpointing repeats
-    belong to no pass.
+    A pass begins when the model is called from outside, or when a part of it is called from outside
+    for the second time. Calls in other threads, traced calls and the repeated calls of gradient
+    checkpointing are ignored.
 
+    frames: the running modules, outermost first.
     pass_index: the number of the pass, from 0; -1 before the first.
     root: the call from outside that began the pass.
     ran: the names of the modules that were called.
-    embedded: the whole numbers that were last looked up in a table.
-    ran_elsewhere, was_traced: whether the model was called in another thread, or traced.
+    embedded_ids: the token ids that an `nn.Embedding` looked up last.
+    ran_in_other_thread, was_traced: whether the model was called in another thread, or traced.
     """
 
     def __init__(self, model: nn.Module, modules: Modules) -> None:
         self.model, self.modules = model, modules
-        self.is_known = is_known(model)
-        self.stack: list[Frame] = []
+        self.is_library_model = is_library_model(model)
+        self.frames: list[Frame] = []
         self.pass_index = -1
         self.root: Frame | None = None
         self.ran: set[str] = set()
-        self.embedded: Tensor | None = None
-        self.ran_elsewhere = False
+        self.embedded_ids: Tensor | None = None
+        self.ran_in_other_thread = False
         self.was_traced = False
-        self._known_calls = 0
-        self._runs: Counter[str] = Counter()  # of each module in this pass
+        self._library_calls = 0
+        self._runs: Counter[str] = Counter()  # calls of each module in this pass
         self._has_encoder = any("encoder" in name for name in modules.values())
-        self._outer: set[str] = set()  # names of modules called from outside in this pass
+        self._outer: set[str] = set()  # modules that were called from outside in this pass
         self._hooks: tuple[Hook, ...] = ()
         self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> ModuleStack:
         self._thread = threading.get_ident()
-        # by id(): `modules` holds them, so that it stays theirs, and no copy of one has it
+        # keyed by id(), so that copies are not watched; self.modules keeps the ids valid
         hooked, unhooked = dict[int, str](), dict[int, str]()
         fused = _fused(self.modules)
         enter, leave = self._hooks = _Entering(self, hooked), _Leaving(self, hooked)
@@ -137,70 +138,69 @@ class Running:
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
-        for hook in self._hooks:  # which copies of the model have too
-            hook.silence()
+        for hook in self._hooks:  # copies of the model share them
+            hook.disconnect()
         self._handles.clear()
-        self.stack.clear()
-        self.embedded = self.root = None
-        self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
+        self.frames.clear()
+        self.embedded_ids = self.root = None
+        self._thread = -1  # also ignore hooks on copies of the modules
 
     @property
-    def here(self) -> bool:
-        """Whether the model runs in this thread, and not as part of the backward pass."""
-        runs = bool(self.stack) and _graph_task() == -1
+    def is_active(self) -> bool:
+        """Whether the model runs in this thread, outside the backward pass."""
+        runs = bool(self.frames) and _graph_task() == -1
         return runs and threading.get_ident() == self._thread
 
     @property
     def name(self) -> str:
-        """The name of the innermost running module; the name of its class if it is the model."""
-        frame = self.stack[-1]
+        """The name of the innermost running module; its class name if it is the model."""
+        frame = self.frames[-1]
         return plain_name(frame.name) or class_of(frame.module).__name__
 
     @property
-    def _known(self) -> Frame | None:
-        """The outermost model of a known package that runs."""
-        return next((frame for frame in self.stack if is_known(frame.module)), None)
+    def _library_frame(self) -> Frame | None:
+        """The outermost running model of heedful or transformers."""
+        return next((frame for frame in self.frames if is_library_model(frame.module)), None)
 
     @property
-    def reader(self) -> Frame:
-        """The call whose arguments tell of texts: that of the outermost model of a known package
-        that runs, else that of the pass."""
-        known = None if self.is_known else self._known
-        return known or self.root or self.stack[0]
+    def text_frame(self) -> Frame:
+        """The call of the outermost model of heedful or transformers, else that from outside."""
+        library_frame = None if self.is_library_model else self._library_frame
+        return library_frame or self.root or self.frames[0]
 
     @property
-    def writes(self) -> bool:
-        """Whether the running module is in the decoder of a model that has an encoder too."""
-        return side_of(self.stack[-1].name, self._has_encoder) == "decoder"
+    def in_decoder(self) -> bool:
+        """Whether the running module is in the decoder of an encoder–decoder model."""
+        return side_of(self.frames[-1].name, self._has_encoder) == "decoder"
 
     @property
     def reads_text(self) -> bool:
-        """Whether the running module is in no part for images or sound."""
-        parts = self.stack[-1].name.lower().split(".")
+        """Whether the running module is outside of all parts for images and sound."""
+        parts = self.frames[-1].name.lower().split(".")
         return not any(sense in part for part in parts for sense in SENSES)
 
     def _push(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if threading.get_ident() != self._thread:
-            # once this has ended, copies of its hooks tell nothing; nor does what is recomputed
-            self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
+            # ignore hooks on copies after the end, and recomputation by gradient checkpointing
+            self.ran_in_other_thread |= self._thread != -1 and _graph_task() == -1
             return
-        if self.stack and module is self.model:
-            self.stack.clear()  # its last call has ended by Ctrl-C, of which torch tells no hook
+        if self.frames and module is self.model:
+            self.frames.clear()  # Ctrl-C ended its last call, and torch then runs no hook
         frame = Frame(name, module, arguments, keywords, run=self._runs[name])
-        if not self.stack and is_traced((*arguments, *keywords.values())):
+        if not self.frames and is_traced((*arguments, *keywords.values())):
             self.was_traced = True
             return
-        if not self.stack and _graph_task() == -1:
+        if not self.frames and _graph_task() == -1:
             frame = self._begin(frame)
-        elif not self.is_known and is_known(module) and self._known is None:
-            self._known_calls += 1
+        elif not self.is_library_model and is_library_model(module) and self._library_frame is None:
+            self._library_calls += 1
             cached = _cached((*arguments, *keywords.values()))
-            frame = frame._replace(number=self._known_calls, cached=cached)
+            frame = frame._replace(number=self._library_calls, cached=cached)
         self.ran.add(name)
         self._runs[name] += 1
-        self.stack.append(frame)
+        self.frames.append(frame)
         if isinstance(module, nn.Embedding) and arguments and isinstance(arguments[0], Tensor):
-            self.embedded = arguments[0]
+            self.embedded_ids = arguments[0]
 
     def _begin(self, frame: Frame) -> Frame:
         if not self._outer or frame.module is self.model or self._outer & {"", frame.name}:
@@ -215,16 +215,16 @@ class Running:
     def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
             return
-        if self.stack and self.stack[-1].module is module:
-            self.stack.pop()
-        # another hook may have raised before this module was pushed
-        elif any(frame.module is module for frame in self.stack):
-            while self.stack.pop().module is not module:
+        if self.frames and self.frames[-1].module is module:
+            self.frames.pop()
+        # if another hook raised before this module was pushed, it is not on the stack
+        elif any(frame.module is module for frame in self.frames):
+            while self.frames.pop().module is not module:
                 pass
 
 
 class _Entering(Hook):
-    """Tells that a module is called; a copy of one is another model."""
+    """Pushes a module that is called; copies of the module are ignored."""
 
     __slots__ = ()
 
@@ -235,7 +235,7 @@ class _Entering(Hook):
 
 
 class _Leaving(Hook):
-    """Tells that a module has ended."""
+    """Pops a module that has ended."""
 
     __slots__ = ()
 
@@ -245,29 +245,29 @@ class _Leaving(Hook):
 
 
 def class_of(module: Any) -> type:
-    """The class of a module, of a compiled one that of the module inside."""
-    inside = module._modules  # of a scripted module no dict, and without `get`
-    return type(inside["_orig_mod"] if "_orig_mod" in inside else module)  # noqa: SIM401
+    """Return the class of a module; of a compiled module, the class of the original."""
+    children = module._modules  # a scripted module has no dict here, but an object without `get`
+    return type(children["_orig_mod"] if "_orig_mod" in children else module)  # noqa: SIM401
 
 
-def is_known(module: Any) -> bool:
-    """Whether a module is a model of a known package, and no part of one such as an encoder."""
+def is_library_model(module: Any) -> bool:
+    """Whether a module is a module of heedful or a model of transformers (not a part of one)."""
     kind = class_of(module)
     package = kind.__module__.partition(".")[0]
     return package == "heedful" or (package == "transformers" and hasattr(kind, "post_init"))
 
 
 def _cached(values: tuple) -> int | None:
-    """How many tokens the first cache of transformers among these holds; None where none tells."""
+    """Return the number of tokens in the first cache of transformers; None if unknown."""
     for value in values:
-        with suppress(Exception):  # as of a cache that holds states, or a dict that has no such key
+        with suppress(Exception):  # most values have no such method, and caches of states raise
             return int(value.get_seq_length())
     return None
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether to watch a module. Of those without modules inside: embeddings, whose ids name
-    tokens, but no other layer of torch and no norms; hooks on these take longer than the rest."""
+    """Whether to watch a module: not torch's leaf layers and norms, which cannot attend and whose
+    hooks take longer than all others; but embeddings, for their token ids."""
     if module._modules or isinstance(module, nn.Embedding):
         return True
     kind = type(module)
@@ -276,11 +276,10 @@ def _may_attend(module: nn.Module) -> bool:
 
 
 def _fused(modules: Modules) -> set[str]:
-    """The names of encoder layers of torch, and of all that is in them.
-
-    Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
-    """
-    layers = [name for one, name in modules.items() if isinstance(one, nn.TransformerEncoderLayer)]
+    """Return the names of torch's encoder layers and all their submodules; none of a compiled
+    model, which runs uncompiled, and for which torch warns of process-wide hooks."""
+    kind = nn.TransformerEncoderLayer
+    layers = [name for layer, name in modules.items() if isinstance(layer, kind)]
     if not layers or any("_orig_mod" in name for name in modules.values()):
         return set()
     return {name for name in modules.values() for layer in layers if is_in(name, layer)}

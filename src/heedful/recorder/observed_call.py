@@ -1,7 +1,4 @@
-"""The form in which every door describes one call of attention, for a whole batch: `Observed`.
-
-B sequences, H query heads, G key heads, N queries, M keys.
-"""
+"""`Observed`: a call of attention as a door reports it to the recorder."""
 
 from __future__ import annotations
 
@@ -17,20 +14,21 @@ from heedful.ops.masks import Mask
 from heedful.recording.evidence import Finish
 
 if TYPE_CHECKING:
-    from heedful.recorder.doors.tape import Meeting
+    from heedful.recorder.doors.tape import TapedCall
 
-# How a door tells of a call: a function that makes an `Observed`, and its arguments. An error in
-# that function does not end the forward pass.
-See: TypeAlias = Callable[..., None]
+# How a door reports a call: report(build, *arguments), where `build` returns an `Observed`. An
+# error in `build` does not end the forward pass.
+Report: TypeAlias = Callable[..., None]
 
-AXES = "b h n d"  # of a query as most doors have it
+AXES = "b h n d"  # the axes of the query at most doors
 
 
-class Real(NamedTuple):
-    """Which tokens are no padding: keys (R, M) and queries (R, N) of R texts, None if unknown.
+class TokenMasks(NamedTuple):
+    """Boolean tables of the real tokens (True = no padding), for R texts of the batch.
 
-    In self-attention the queries follow from the keys, at whose positions they stand.
-    is_guess: whether it holds only if no query at all sees the other tokens.
+    keys, queries: (R, M) and (R, N); None if unknown. In self-attention the queries follow from the
+        keys at the same positions.
+    is_guess: use the tables only if the call's mask hides all other keys from every query.
     """
 
     keys: Tensor | None = None
@@ -40,22 +38,22 @@ class Real(NamedTuple):
 
 @dataclass
 class Observed:
-    """One call of attention as a door saw it.
+    """One call of attention for a batch B, with H query heads, G key heads, N queries, M keys.
 
-    query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v): as the model used
-        them. Of a product by hand, its factors and results: (b, N, d) and so on.
-    mask: one of `ops.masks`, or boolean with True = may attend, or added to the scores, or flex
-        attention's; bias: is added too. They broadcast to (B, H, N, M).
-    sinks: (H,), or (B, H, N) where each query has its own.
-    sums: (B, H, N), the log-sum-exp of each row, where a kernel gave it.
-    axes: what the axes of the query are, as `record(axes=)` has them, where door or module tell it.
-    texts: how many texts there are, where the module tells it.
-    cross, causal: what the door knows of the kind of the call.
-    real: which tokens are no padding, where the call itself was told.
-    why: why the output cannot be compared, where it cannot.
-    finish: what a kernel did after attention to give the output, then (B, 1, N, D).
-    part: the part of the running module that attends, where a kernel computes all of the module.
-    meeting: of a product by hand, its tape.
+    query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v): the tensors of
+        the model; by hand, the factors and results of its products, (b, N, d) and so on.
+    mask: a mask of `ops.masks` or of flex attention, or boolean with True = may attend, or added to
+        the scores. bias: added to the scores. Both broadcast to (B, H, N, M).
+    sinks: (H,), or (B, H, N) if each query has its own.
+    sums: (B, H, N), the log-sum-exp of each row, if the kernel returned it.
+    axes: the axes of the query in the notation of `record(axes=)`; "" if unknown.
+    texts: the number of texts in the batch; 0 if unknown.
+    cross, causal: the kind of the call; None if unknown.
+    real: the real tokens, if the call was passed a padding mask.
+    why: why the output cannot be compared with the weights; "" if it can.
+    finish: the operations of a fused kernel after attention; the output is then (B, 1, N, D).
+    part: the submodule that attends, if the kernel computes all of the running module.
+    taped: the tape of a call by hand.
     """
 
     query: Tensor
@@ -73,11 +71,11 @@ class Observed:
     texts: int = 0
     cross: bool | None = None
     causal: bool | None = None
-    real: Real | None = None
+    real: TokenMasks | None = None
     why: str = ""
     finish: Finish | None = None
     part: str = ""
-    meeting: Meeting | None = None
+    taped: TapedCall | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -85,26 +83,26 @@ class Observed:
         return *self.query.shape[:3], self.key.shape[2]
 
     def of_heads(self, heads: Sequence[int]) -> Observed:
-        """The same call for some of its heads, each with a key head of its own."""
-        wanted = torch.tensor(heads, device="cpu")
-        shared = wanted // (self.query.shape[1] // self.key.shape[1])
+        """Return the call with these query heads alone, each with its own copy of its key head."""
+        index = torch.tensor(heads, device="cpu")
+        key_index = index // (self.query.shape[1] // self.key.shape[1])
         sinks = self.sinks
         if sinks is not None:
-            sinks = sinks[wanted] if sinks.ndim == 1 else sinks[:, wanted]
+            sinks = sinks[index] if sinks.ndim == 1 else sinks[:, index]
         return replace(
             self,
-            query=self.query[:, wanted],
-            key=self.key[:, shared],
-            value=None if self.value is None else self.value[:, shared],
-            output=None if self.output is None else self.output[:, wanted],
-            mask=_mask_of(self.mask, wanted),
-            bias=None if self.bias is None else of_heads(self.bias, wanted),
+            query=self.query[:, index],
+            key=self.key[:, key_index],
+            value=None if self.value is None else self.value[:, key_index],
+            output=None if self.output is None else self.output[:, index],
+            mask=_mask_of_heads(self.mask, index),
+            bias=None if self.bias is None else of_heads(self.bias, index),
             sinks=sinks,
-            sums=None if self.sums is None else self.sums[:, wanted],
+            sums=None if self.sums is None else self.sums[:, index],
         )
 
 
-def _mask_of(mask: Any, wanted: Tensor) -> Any:
+def _mask_of_heads(mask: Any, heads: Tensor) -> Any:
     if isinstance(mask, Tensor):
-        return of_heads(mask, wanted)
-    return mask.of_heads(wanted) if isinstance(mask, Mask) else mask
+        return of_heads(mask, heads)
+    return mask.of_heads(heads) if isinstance(mask, Mask) else mask

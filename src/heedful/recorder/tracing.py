@@ -1,6 +1,6 @@
-"""Tells a pass that torch traces, as for an export, from one that computes numbers.
+"""Detects whether torch traces a pass, as for an export, instead of computing numbers.
 
-A recorder's own operations would become part of the graph, or read numbers that do not exist.
+A recorder's operations would become part of the graph, or read numbers that do not exist.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from torch import Tensor
 
 TRACED = (
     "a pass that torch traced (torch.export, make_fx, torch.jit.trace, fake tensors or those on "
-    "the device meta): it computes no numbers of its own; record a pass with real tensors"
+    "the device meta): it computes no numbers; record a pass with real tensors"
 )
 _KEYS = torch._C._TorchDispatchModeKey
 MODES = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
 
 
-def is_traced(given: Iterable[Any] = ()) -> bool:
-    """Whether operations of torch are traced now, or all given tensors are on the device meta."""
+def is_traced(arguments: Iterable[Any] = ()) -> bool:
+    """Whether torch traces operations now, or all tensors among the arguments are on "meta"."""
     if torch._C._get_tracing_state() is not None:
         return True
-    if any(torch._C._get_dispatch_mode(one) is not None for one in MODES):
+    if any(torch._C._get_dispatch_mode(mode) is not None for mode in MODES):
         return True
-    are_meta = [one.is_meta for one in given if isinstance(one, Tensor)]
+    are_meta = [value.is_meta for value in arguments if isinstance(value, Tensor)]
     return bool(are_meta) and all(are_meta)

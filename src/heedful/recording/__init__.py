@@ -1,4 +1,4 @@
-"""Floor 2: calls of attention as they are kept, proved, looked at, saved and opened again."""
+"""Floor 2: recorded calls of attention: their storage, proofs, maps, statistics and files."""
 
 from heedful.recording.call import Call
 from heedful.recording.certificate import Check

@@ -1,4 +1,4 @@
-"""Checks the arguments that a recording is asked with, before anything is computed."""
+"""Checks of the arguments of a recording's methods, made before anything is computed."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from heedful.ops.indexing import ALL
 
 
 def nothing_recorded() -> RunError:
-    """What is said where a recording has no call to look at."""
+    """Return the error for a recording without a call."""
     return RunError(
         "nothing was recorded",
-        expected="a pass inside the `with` block, with attention that a door sees",
-        cause="no call, one in another thread, or calls of other texts alone, which are in "
+        expected="a forward pass inside the `with` block, with attention that a door intercepts",
+        cause="no pass, a pass in another thread, or only calls of other texts, which are in "
         "recording.sequences",
-        remedy="see recording.missed, which says what was not understood",
+        remedy="read recording.missed, which lists the attention that was not recorded",
     )
 
 
-def is_whole(number: Any) -> TypeGuard[int]:
-    """Whether it is one whole number, of Python, NumPy or torch; True and False do not count."""
+def is_integer(number: Any) -> TypeGuard[int]:
+    """Return whether it is a single integer of Python, NumPy or torch; booleans are not."""
     if isinstance(number, Tensor):
-        is_integer = number.dtype != torch.bool and torch.can_cast(number.dtype, torch.long)
-        return number.ndim == 0 and is_integer
+        has_integer_type = number.dtype != torch.bool and torch.can_cast(number.dtype, torch.long)
+        return number.ndim == 0 and has_integer_type
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
-def whole(what: str, number: Any, least: int | None = None) -> int:
-    """The number as an int; an ArgumentError where it is none, or less than `least`."""
-    if not is_whole(number) or (least is not None and number < least):
+def integer(name: str, number: Any, least: int | None = None) -> int:
+    """Return the number as an int; raise an ArgumentError if it is none, or below `least`."""
+    if not is_integer(number) or (least is not None and number < least):
         raise ArgumentError(
-            f"{what}={reprlib.repr(number)}",
+            f"{name}={reprlib.repr(number)}",
             expected="a whole number" + ("" if least is None else f" of {least} or more"),
         )
     return int(number)
 
 
-def region(what: str, part: Any) -> slice:
-    """A region as a slice, of which None is all; an ArgumentError where it is none of numbers."""
+def region(name: str, part: Any) -> slice:
+    """Return a region as a slice, None being all; raise an ArgumentError if it is no slice."""
     if part is None:
         return ALL
     ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ("none",)
-    if not all(end is None or is_whole(end) for end in ends):
+    if not all(end is None or is_integer(end) for end in ends):
         raise ArgumentError(
-            f"{what}={reprlib.repr(part)}",
+            f"{name}={reprlib.repr(part)}",
             expected="a slice, such as slice(0, 100)",
             remedy="weights(queries=…, keys=…) takes any indices",
         )
@@ -60,7 +60,7 @@ def region(what: str, part: Any) -> slice:
 
 
 def texts_of(tokens: Any) -> list[list[str]] | None:
-    """The text of each token of each sequence; an ArgumentError where there are no such lists."""
+    """Return the token texts of each sequence; raise an ArgumentError if they are no lists."""
     if tokens is None:
         return None
     rows = list(tokens) if isinstance(tokens, Iterable) else [tokens]
@@ -76,8 +76,8 @@ def texts_of(tokens: Any) -> list[list[str]] | None:
 
 
 def path_of(path: Any) -> Path:
-    """The path to a file as a `Path`; an ArgumentError where it is neither that nor a string."""
+    """Return a path as a `Path`; raise an ArgumentError if it is neither that nor a string."""
     if isinstance(path, str | PathLike):
         return Path(path)
-    what = f"a file of type {type(path).__name__}"
-    raise ArgumentError(what, expected="its path, a string or a Path")
+    kind = type(path).__name__
+    raise ArgumentError(f"a file of type {kind}", expected="its path, a string or a Path")

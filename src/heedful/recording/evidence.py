@@ -1,12 +1,12 @@
-"""What is kept of a call's values and output until the call is checked.
+"""Evidence for the check of a call: its values, projected, and sampled rows of its output.
 
-The check compares weights times values with the output on a few rows, both projected on r fixed
-directions, so that a call keeps r numbers for each key and a forward pass does not wait for checks.
-Two products that differ are equal in r random directions with a probability of at most 2^-r
+The check compares weights times values with the output on a few rows. Both are projected on r fixed
+directions, so a call stores only r numbers per key, and the forward pass does not wait for the
+check. Two different products are equal in r random directions with probability at most 2^-r
 (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). Small values on a
-CPU are copied as they are, which is faster.
+CPU are copied instead, which is faster.
 
-Leading axes are those of the call: (B, H) of a call with four axes, (b,) of a product by hand.
+Leading axes are those of the call: (B, H) for a call with four axes, (b,) for a product by hand.
 """
 
 from __future__ import annotations
@@ -20,140 +20,140 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import evenly
-from heedful.ops.inputs import unrounded
+from heedful.ops.indexing import evenly_spaced
+from heedful.ops.inputs import no_autocast
 from heedful.recording.row_sums import sums_of_kernel
 from heedful.recording.tolerance import tolerance_of
 
-SAMPLED = 8  # rows that are compared, the first and the last among them
-DIRECTIONS = 8  # on which values are projected
-SMALL = 1 << 20  # values on a CPU of at most so many bytes are copied, and projected later
-# What a kernel does after attention: from joined heads (B, n, H · v) and the index of their rows
-# in its input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
+SAMPLED = 8  # number of compared rows, including the first and the last
+DIRECTIONS = 8  # number of directions on which values are projected
+SMALL = 1 << 20  # bytes; smaller values on a CPU are copied, and projected later
+# Operations of a fused layer after attention: maps joined heads (B, n, H · v) and the index of
+# their rows in the input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
 Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 @dataclass
 class Evidence:
-    """What a call is checked against.
+    """The tensors that a call is checked against.
 
-    why: why nothing can be compared; then there are no tensors.
-    kinds: the types of query and output, and the type in which the call is kept.
-    tolerance: what rounding explains, as torch was set when the call ran.
-    rows: (n,), the indices of the queries that are compared.
-    values: (…, M, r), projected, or (…, M, v) where `is_whole` or `is_to_be_projected`.
+    why: the reason why nothing can be compared; then there are no tensors.
+    dtypes: those of query and output, and the dtype in which the call is stored.
+    tolerance: the largest error that rounding explains, with torch's settings during the call.
+    rows: (n,), the indices of the compared queries.
+    values: (…, M, r), projected, or (…, M, v) if `is_unprojected` or `needs_projection`.
     outputs: (…, n, v), the output in these rows.
-    is_whole: whether values are unprojected, as a kernel did more after attention, or some are not
-        finite. is_to_be_projected: whether they are copies of small ones, not looked at yet.
-    sums: (B, H, N), the log-sum-exps that a kernel gave, which the call keeps if they agree.
-    finish: what a kernel did after attention to give the output.
+    is_unprojected: whether values stay unprojected, because a fused layer did more after attention,
+        or some are not finite. needs_projection: whether they are copies to be projected later.
+    sums: (B, H, N), the kernel's log-sum-exps, which the call stores if they agree.
+    finish: the operations of a fused layer after attention.
     """
 
     why: str
-    kinds: frozenset[torch.dtype]
+    dtypes: frozenset[torch.dtype]
     tolerance: float
     rows: Tensor | None = None
     values: Tensor | None = None
     outputs: Tensor | None = None
-    is_whole: bool = False
-    is_to_be_projected: bool = False
+    is_unprojected: bool = False
+    needs_projection: bool = False
     sums: Tensor | None = None
     finish: Finish | None = None
 
     def projected(self) -> Evidence:
-        """The same with values projected that were only copied; whole if some are not finite."""
-        if self.values is None or not self.is_to_be_projected:
+        """Return the evidence with copied values projected, unless some are not finite."""
+        if self.values is None or not self.needs_projection:
             return self
         values = projected(self.values)
-        is_whole = not are_finite(values)
-        tolerance = max(self.tolerance, worst_tolerance(self.kinds, values.device))
-        values = self.values if is_whole else values
+        is_unprojected = not are_finite(values)
+        tolerance = max(self.tolerance, worst_tolerance(self.dtypes, values.device))
         return replace(
-            self, values=values, is_whole=is_whole, is_to_be_projected=False, tolerance=tolerance
-        )
+            self, values=self.values if is_unprojected else values, tolerance=tolerance,
+            is_unprojected=is_unprojected, needs_projection=False,
+        )  # fmt: skip
 
     def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
-        """The same for some of so many heads, each with values of its own."""
+        """Return the evidence of some of `count` heads, with a copy of the values for each."""
         if self.values is None or self.outputs is None:
             return self
-        wanted = torch.tensor(heads, device="cpu")
-        shared = wanted // (count // self.values.shape[1])
-        sums = None if self.sums is None else self.sums[:, wanted]
-        values, outputs = self.values[:, shared], self.outputs[:, wanted]
+        selected = torch.tensor(heads, device="cpu")
+        shared = selected // (count // self.values.shape[1])
+        sums = None if self.sums is None else self.sums[:, selected]
+        values, outputs = self.values[:, shared], self.outputs[:, selected]
         return replace(self, values=values, outputs=outputs, sums=sums)
 
 
 def evidence_of(
-    value: Tensor | None, output: Tensor | None, kinds: Iterable[torch.dtype], *, why: str = "",
+    value: Tensor | None, output: Tensor | None, dtypes: Iterable[torch.dtype], *, why: str = "",
     finish: Finish | None = None,
 ) -> Evidence:  # fmt: skip
-    """What is kept of values (…, M, v) and an output (…, N, v) until a call is checked.
+    """Collect the evidence for a call from values (…, M, v) and an output (…, N, v).
 
-    `kinds` are the types of query and keys, as they were and as they are kept; `why` says why
-    nothing can be compared. With `finish`, what a kernel did next, the output is (B, 1, N, D).
+    `dtypes` are those of query and keys, in the model and in the record. `why` is the reason if
+    nothing can be compared. With `finish`, the output is (B, 1, N, D).
 
     Raises:
         TypeError: an output that cannot be weights times these values.
     """
     if value is None or output is None or why:
-        return Evidence(why, frozenset(kinds), 0.0)
-    used = frozenset(kind for kind in (*kinds, output.dtype) if kind.is_floating_point)
-    rows = sampled(output.shape[-2])
-    keep = functools.partial(
-        Evidence, "", used, worst_tolerance(used, output.device), rows,
+        return Evidence(why, frozenset(dtypes), 0.0)
+    dtypes = frozenset(dtype for dtype in (*dtypes, output.dtype) if dtype.is_floating_point)
+    rows = sampled_rows(output.shape[-2])
+    evidence = functools.partial(
+        Evidence, "", dtypes, worst_tolerance(dtypes, output.device), rows,
         outputs=_rows_of(output, rows), finish=finish,
     )  # fmt: skip
     if finish is not None:
-        return keep(values=value.clone(), is_whole=True)
+        return evidence(values=value.clone(), is_unprojected=True)
     if output.shape[-1] != value.shape[-1] or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
-    # to look at values keeps nobody waiting on a CPU; on a GPU the check looks, later
+    # On a CPU it costs no wait to test for finite values; on a GPU the check does it later
     if value.is_cpu and value.nbytes <= SMALL:
-        return keep(values=value.clone(), is_to_be_projected=True)
+        return evidence(values=value.clone(), needs_projection=True)
     values = projected(value)
     if value.is_cpu and not are_finite(values):
-        return keep(values=value.clone(), is_whole=True)
-    return keep(values=values)
+        return evidence(values=value.clone(), is_unprojected=True)
+    return evidence(values=values)
 
 
 def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:
-    """The evidence with the log-sum-exps (B, H, N) that a kernel gave."""
+    """Return the evidence with a kernel's log-sum-exps (B, H, N)."""
     return replace(evidence, sums=sums_of_kernel(sums, query, output))
 
 
 def are_finite(values: Tensor) -> bool:
-    """Whether values are finite, and can be added up."""
+    """Return whether values are finite, and their sum too."""
     return math.isfinite(float(values.sum()))
 
 
-def worst_tolerance(kinds: Iterable[torch.dtype], device: torch.device) -> float:
-    """What rounding explains of a call with tensors of these types, as torch is set now."""
-    return max(tolerance_of(kind, device) for kind in kinds)  # autocast narrows inside
+def worst_tolerance(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
+    """Return the largest tolerance of these dtypes, with torch's current settings."""
+    return max(tolerance_of(dtype, device) for dtype in dtypes)  # autocast may narrow inside
 
 
 def projected(tensor: Tensor) -> Tensor:
-    """Values or outputs (…, n, v) on fixed directions, (…, n, r), in float32 at the least."""
-    kind = torch.promote_types(tensor.dtype, torch.float32)
-    directions = _directions(tensor.shape[-1], kind, tensor.device)
-    with unrounded(tensor):
-        # wide products take a third of the time of high ones; one for each head, for of directions
-        # alone torch makes a single matrix first
-        wide = tensor if tensor.dtype == kind else tensor.to(kind)
+    """Project values or outputs (…, n, v) on fixed directions: (…, n, r), in float32 at least."""
+    dtype = torch.promote_types(tensor.dtype, torch.float32)
+    directions = _directions(tensor.shape[-1], dtype, tensor.device)
+    with no_autocast(tensor):
+        # Wide products take a third of the time of tall ones. The directions are expanded to all
+        # heads, since torch would first flatten the tensor for a single matrix
+        wide = tensor if tensor.dtype == dtype else tensor.to(dtype)
         return (directions.expand(*tensor.shape[:-2], -1, -1) @ wide.mT).mT
 
 
 @functools.lru_cache(maxsize=64)
-def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """Fixed directions of +1 and −1, (r, width); the unit vectors where there are few features."""
+def _directions(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return fixed directions of +1 and −1, (r, width); unit vectors if there are few features."""
     if width <= DIRECTIONS:
-        return torch.eye(width, dtype=kind, device=device)
-    chance = torch.Generator("cpu").manual_seed(0)
-    signs = torch.randint(2, (DIRECTIONS, width), generator=chance, device="cpu")
-    return (2 * signs - 1).to(device, kind)
+        return torch.eye(width, dtype=dtype, device=device)
+    generator = torch.Generator("cpu").manual_seed(0)
+    signs = torch.randint(2, (DIRECTIONS, width), generator=generator, device="cpu")
+    return (2 * signs - 1).to(device, dtype)
 
 
 def _rows_of(output: Tensor, rows: Tensor) -> Tensor:
-    """A copy of some rows of an output, in half the time where these are all."""
+    """Copy some rows of an output; a clone of all rows takes half the time of an index."""
     if len(rows) == output.shape[-2]:
         return output.clone()
     return output[..., _sampled_on(output.device, output.shape[-2]), :]
@@ -161,12 +161,12 @@ def _rows_of(output: Tensor, rows: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _sampled_on(device: torch.device, rows: int) -> Tensor:
-    """`sampled` on a device, so that a GPU is not waited for in each call."""
-    return sampled(rows).to(device)
+    """Return `sampled_rows` on a device, cached so that calls do not wait for a GPU."""
+    return sampled_rows(rows).to(device)
 
 
 @functools.lru_cache(maxsize=64)
-def sampled(rows: int) -> Tensor:
-    """The indices of the rows that are compared, spread evenly over so many; not to be changed."""
-    with torch.inference_mode(False):  # it is made once, and may be asked for again outside
-        return evenly(rows, SAMPLED)
+def sampled_rows(rows: int) -> Tensor:
+    """Return the evenly spread indices of the compared rows; cached, so do not change them."""
+    with torch.inference_mode(False):  # the cached tensor is used outside inference mode too
+        return evenly_spaced(rows, SAMPLED)

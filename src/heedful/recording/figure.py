@@ -1,6 +1,6 @@
-"""Calls as a picture: a line for each layer, its heads beside each other.
+"""Figures of calls: a row of maps for each layer, a column for each head.
 
-A map that is longer than a picture has room for is pooled, and never built whole.
+A map that is larger than its place in the figure is pooled, without building the full map.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.inputs import scores
-from heedful.ops.masked_cells import hidden_cells
+from heedful.ops.masked_cells import masked_cells
 from heedful.recording.call import Call
-from heedful.recording.checks import is_whole, nothing_recorded
+from heedful.recording.checks import is_integer, nothing_recorded
 from heedful.recording.module_names import side_of
-from heedful.recording.proof import guesses, in_words
+from heedful.recording.progress import OnProgress
+from heedful.recording.proof import layout_warnings, proof_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PARTS = {  # of an encoder–decoder, in the order in which they are drawn
+PARTS = {  # the attention of an encoder–decoder, in drawing order
     "encoder": "encoder: the source looks at itself",
     "decoder": "decoder: the target looks back at itself",
     "cross": "cross-attention: the target looks at the source",
 }
-SEEING = ("vision", "visual", "image", "vit", "patch")  # in the name of a module
-CELLS = 512  # of a side, where each is drawn
-Tell = Callable[[float], None]
+VISION = ("vision", "visual", "image", "vit", "patch")  # in the name of a module
+CELLS = 512  # the most queries and keys of a table of scores
 
 
-class Chosen(NamedTuple):
-    """Which calls and heads are drawn; None is all. part: one of `PARTS`."""
+class Selection(NamedTuple):
+    """The calls and heads to draw; None is all. part: a key of `PARTS`."""
 
     layers: Iterable[int] | int | None = None
     heads: Iterable[int] | int | None = None
@@ -45,8 +45,8 @@ class Chosen(NamedTuple):
     pass_index: int | None = None
 
 
-class Lines(NamedTuple):
-    """Calls of one shape, with their names, that make a block of the picture."""
+class Group(NamedTuple):
+    """Calls of one shape with their names, drawn as one block of the figure."""
 
     calls: list[Call]
     names: list[str]
@@ -56,21 +56,20 @@ class Lines(NamedTuple):
 
 
 def picture(
-    calls: Sequence[Call], chosen: Chosen, *, reduce: str = "max", notes: Sequence[str] = (),
-    size: float | None = None, progress: Tell = lambda share: None, **look: Any,
+    calls: Sequence[Call], selection: Selection, *, reduce: str = "max", notes: Sequence[str] = (),
+    size: float | None = None, progress: OnProgress = lambda share: None, **style: Any,
 ) -> Figure:  # fmt: skip
-    """The figure of these calls.
+    """Draw the selected calls of one sequence.
 
-    They are those of one sequence, of which `chosen` says which are drawn. `notes` stand beneath;
-    `look` are arguments of `heedful.pictures.head_grid.draw`; others, and errors, as in
-    `Recording.plot`.
+    `notes` are printed below; `style` are arguments of `heedful.pictures.head_grid.draw`. The other
+    arguments, and errors, are as in `Recording.plot`.
     """
     from heedful.pictures import head_grid
     from heedful.pictures.page_layout import Block, Frame, Line, cells
 
-    wanted = _wanted(calls, chosen)
-    groups = _grouped(wanted, calls, _numbers(chosen.heads, "head"))
-    blocks, remarks, done = [], list(notes), 0
+    selected = _selected(calls, selection)
+    groups = _groups(selected, calls, _numbers(selection.heads, "head"))
+    blocks, remarks, completed = [], list(notes), 0
     for group in groups:
         _, N, M = group.calls[0].shape
         most = cells(Frame(len(group.calls), len(group.heads), (N, M)), size)
@@ -81,8 +80,8 @@ def picture(
                 lines.append(Line(name, [None] * len(group.heads)))
             else:
                 lines.append(Line(name, _maps(call, group.heads, most, reduce)))
-            done += 1
-            progress(done / len(wanted))
+            completed += 1
+            progress(completed / len(selected))
         blocks.append(Block(lines, group.heads, *_axes(group, most), group.heading,
                             _borders(group.calls[0], most), (N, M)))  # fmt: skip
         if max(N, M) > most:
@@ -92,67 +91,64 @@ def picture(
         elif not group.part and patch_grid(group.calls[0]):
             tokens = f"{N:,} tokens without text"
             remarks.append(f"{tokens}, as many as an image's patches, named as those")
-    remarks += [in_words(wanted), *guesses(wanted)]
-    return head_grid.draw(blocks, size=size, notes=list(dict.fromkeys(remarks)), **look)
+    remarks += [proof_summary(selected), *layout_warnings(selected)]
+    return head_grid.draw(blocks, size=size, notes=list(dict.fromkeys(remarks)), **style)
 
 
-def _wanted(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
-    """The calls that are drawn."""
+def _selected(calls: Sequence[Call], selection: Selection) -> list[Call]:
     if not calls:
         raise nothing_recorded()
-    wanted = [call for call in calls if all(call.shape[1:])]
-    if not wanted:
+    selected = [call for call in calls if all(call.shape[1:])]
+    if not selected:
         raise RunError(
             "a text of which no token is left",
-            expected="at least one that is no padding",
-            cause="an attention_mask that hides all of it",
-            remedy="draw another text: recording.sequences has them all",
+            expected="at least one token that is not padding",
+            cause="an attention_mask that masks every token",
+            remedy="draw another text of recording.sequences",
         )
-    if chosen.pass_index is not None:
-        wanted = _with(wanted, lambda call: call.pass_index, [chosen.pass_index], "pass")
-    if chosen.part is not None:
-        if chosen.part not in PARTS:
-            raise ArgumentError(f"part={chosen.part!r}", expected="encoder, decoder or cross")
-        wanted = _with(wanted, lambda call: part_of(call, calls), [chosen.part], "part")
-    head_grid = _numbers(chosen.layers, "layer")
-    return (
-        wanted if head_grid is None else _with(wanted, lambda call: call.layer, head_grid, "layer")
-    )
+    if selection.pass_index is not None:
+        selected = _with(selected, lambda call: call.pass_index, [selection.pass_index], "pass")
+    if selection.part is not None:
+        if selection.part not in PARTS:
+            raise ArgumentError(f"part={selection.part!r}", expected="encoder, decoder or cross")
+        selected = _with(selected, lambda call: part_of(call, calls), [selection.part], "part")
+    layers = _numbers(selection.layers, "layer")
+    return selected if layers is None else _with(selected, lambda call: call.layer, layers, "layer")
 
 
-def _with(calls: list[Call], of: Callable[[Call], Any], wanted: list, what: str) -> list[Call]:
-    _check_known(wanted, list(dict.fromkeys(of(call) for call in calls)), what)
-    return [call for call in calls if of(call) in wanted]
+def _with(calls: list[Call], key: Callable[[Call], Any], values: list, what: str) -> list[Call]:
+    _check_values(values, list(dict.fromkeys(key(call) for call in calls)), what)
+    return [call for call in calls if key(call) in values]
 
 
-def _check_known(wanted: Iterable, known: list, what: str) -> None:
-    for number in wanted:
-        if number not in known:
-            raise ArgumentError(f"{what} {number}", expected=_listed(known, what))
+def _check_values(values: Iterable, available: list, what: str) -> None:
+    for value in values:
+        if value not in available:
+            raise ArgumentError(f"{what} {value}", expected=_choices(available, what))
 
 
-def _listed(known: list, what: str) -> str:
-    if all(number is None for number in known):
+def _choices(available: list, what: str) -> str:
+    if all(value is None for value in available):
         only = ", which only an encoder–decoder has" if what == "part" else ""
         return f"no {what}: these calls have none{only}"
-    if all(map(is_whole, known)) and known == list(range(known[0], known[-1] + 1)):
-        several = len(known) > 1
-        return f"{what}s from {known[0]} to {known[-1]}" if several else f"{what} {known[0]}"
-    return f"one of {', '.join(map(str, known))}"
+    first, last = available[0], available[-1]
+    if all(map(is_integer, available)) and available == list(range(first, last + 1)):
+        return f"{what}s from {first} to {last}" if len(available) > 1 else f"{what} {first}"
+    return f"one of {', '.join(map(str, available))}"
 
 
-def _numbers(given: Iterable[int] | int | None, what: str) -> list[int] | None:
-    if given is None:
+def _numbers(argument: Iterable[int] | int | None, what: str) -> list[int] | None:
+    if argument is None:
         return None
-    several = [given] if is_whole(given) else given
+    several = [argument] if is_integer(argument) else argument
     numbers = list(several) if isinstance(several, Iterable) else []
-    if not numbers or not all(map(is_whole, numbers)):
-        raise ArgumentError(f"{what}s={given!r}", expected="a number, a list of them, or a range")
+    if not numbers or not all(map(is_integer, numbers)):
+        raise ArgumentError(f"{what}s={argument!r}", expected="a number, a list or a range")
     return [int(number) for number in numbers]
 
 
 def part_of(call: Call, calls: Iterable[Call]) -> str | None:
-    """Which attention of an encoder–decoder a call is; None in another model."""
+    """Return the key of `PARTS` for a call of an encoder–decoder; None in another model."""
     if not any(other.kind == "cross" for other in calls):
         return None
     if call.kind == "cross":
@@ -160,41 +156,41 @@ def part_of(call: Call, calls: Iterable[Call]) -> str | None:
     return side_of(call.name) or ("decoder" if call.kind == "causal" else "encoder")
 
 
-def _grouped(calls: list[Call], every: Sequence[Call], heads: list[int] | None) -> list[Lines]:
-    """Calls of one part, pass and shape together; parts in the order of `PARTS`.
+def _groups(calls: list[Call], all_calls: Sequence[Call], heads: list[int] | None) -> list[Group]:
+    """Group calls by part, pass and shape; parts in the order of `PARTS`.
 
-    `every` call tells whether there are parts, also where those of one alone are drawn.
+    `all_calls` decide whether there are parts, even if the calls of only one part are drawn.
     """
     groups: dict[tuple, list[Call]] = {}
-    parts = {id(call): part_of(call, every) for call in calls}
+    parts = {id(call): part_of(call, all_calls) for call in calls}
     passes = len({call.pass_index for call in calls}) > 1
     for call in calls:
-        where = (parts[id(call)], call.pass_index if passes else 0, call.shape[1:])
-        groups.setdefault(where, []).append(call)
-    _check_known(heads or (), sorted({head for call in calls for head in call.heads}), "head")
+        key = (parts[id(call)], call.pass_index if passes else 0, call.shape[1:])
+        groups.setdefault(key, []).append(call)
+    _check_values(heads or (), sorted({head for call in calls for head in call.heads}), "head")
     order, blocks = [None, *PARTS], []
-    for place in sorted(groups, key=lambda place: order.index(place[0])):
-        (part, number, shape), group = place, groups[place]
-        every_head = sorted({head for call in group for head in call.heads})
-        drawn = every_head if heads is None else [head for head in every_head if head in heads]
+    for key in sorted(groups, key=lambda key: order.index(key[0])):
+        (part, number, shape), group = key, groups[key]
+        all_heads = sorted({head for call in group for head in call.heads})
+        drawn = all_heads if heads is None else [head for head in all_heads if head in heads]
         if drawn:
             heading = [PARTS[part]] if part else []
             heading += [f"pass {number}"] if passes else []
             if not heading and len(groups) > 1:
-                heading = [f"{_tower(group)}: {shape[0]:,} queries, {shape[1]:,} keys"]
-            blocks.append(Lines(group, _names(group), drawn, ", ".join(heading) or None, part))
+                heading = [f"{_common_name(group)}: {shape[0]:,} queries, {shape[1]:,} keys"]
+            blocks.append(Group(group, _names(group), drawn, ", ".join(heading) or None, part))
     return blocks
 
 
-def _tower(calls: list[Call]) -> str:
-    """What the names of modules have in common, up to a point."""
+def _common_name(calls: list[Call]) -> str:
+    """Return the words that the modules' names share at their start, up to a number."""
     columns = zip(*(call.name.split(".") for call in calls), strict=False)
     same = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
     return ".".join(words[0] for words in same) or calls[0].name
 
 
 def _names(calls: list[Call]) -> list[str]:
-    """What each line is called: its layer; its module where it has none; and its call."""
+    """Return the label of each row: its layer, or its module without one; and its call."""
     plain = [call.name if call.layer is None else f"layer {call.layer}" for call in calls]
     count = Counter(plain)
     return [
@@ -204,19 +200,19 @@ def _names(calls: list[Call]) -> list[str]:
 
 
 def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
-    """The map of each head, hidden cells masked; None where the call has no such head."""
+    """Return the map of each head, masked cells marked; None for a head that the call lacks."""
     drawn = [head for head in heads if head in call.heads]
     if not drawn:
         return [None] * len(heads)
     N, M = call.shape[1:]
 
-    def of(head: int | None) -> Tensor:
+    def cells(head: int | None) -> Tensor:
         is_small = max(N, M) <= most
         return call.weights(head) if is_small else call.heatmap(most, head=head, reduce=reduce)
 
-    # all at once cost less than each by itself
-    weights = of(None) if drawn == call.heads else torch.stack([of(head) for head in drawn])
-    hidden = hidden_cells(call.causes, _sizes(N, M, most)).numpy()
+    # all heads at once cost less than one after the other
+    weights = cells(None) if drawn == call.heads else torch.stack([cells(head) for head in drawn])
+    hidden = masked_cells(call.causes, _sizes(N, M, most)).numpy()
     maps = {}
     for head, table in zip(drawn, weights.float().cpu().numpy(), strict=True):
         mask = hidden[call.heads.index(head) if len(hidden) > 1 else 0]
@@ -225,12 +221,12 @@ def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
 
 
 def _sizes(N: int, M: int, most: int) -> tuple[int, int]:
-    """How many queries, and how many keys, a cell has."""
+    """Return how many queries, and how many keys, a cell pools."""
     return -(-N // most), -(-M // most)
 
 
-def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str]]:
-    """The labels of rows and columns, and what the two axes are called."""
+def _axes(group: Group, most: int) -> tuple[list[str], list[str], tuple[str, str]]:
+    """Return the labels of rows and columns, and the names of the two axes."""
     from heedful.pictures.labels import names, places
 
     call = group.calls[0]
@@ -254,7 +250,7 @@ def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str
 
 
 def _borders(call: Call, most: int) -> tuple[list[int], list[int]]:
-    """Before which rows and columns another text begins."""
+    """Return the rows and columns before which another text begins."""
     from heedful.pictures.labels import borders
 
     _, N, M = call.shape
@@ -267,17 +263,17 @@ def _borders(call: Call, most: int) -> tuple[list[int], list[int]]:
 
 
 def patch_grid(call: Call) -> list[str] | None:
-    """The names of an image's patches, where the call's tokens have none and are so many.
+    """Return names of image patches for a call without token names; None if it has other tokens.
 
-    A square number of tokens, or one or two more (a class token, and that of distillation), that
-    look at each other, in a model whose texts would have ids or whose name says that it sees.
+    The call must be self-attention over a square number of tokens, or one or two more (a class and
+    a distillation token), in a model of transformers, or in a module named like a vision model.
     """
     from heedful.pictures.labels import patches
 
     _, N, M = call.shape
     if call.key_tokens is not None or call.ids is not None or call.kind != "self" or N != M:
         return None
-    if not (call.door.startswith("transformers") or any(word in call.name for word in SEEING)):
+    if not (call.door.startswith("transformers") or any(word in call.name for word in VISION)):
         return None
     for before in (1, 0, 2):
         side = isqrt(max(0, M - before))
@@ -287,42 +283,42 @@ def patch_grid(call: Call) -> list[str] | None:
 
 
 def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
-    """One head's scores before and after the mask, (N, M) each; −inf where it hides."""
+    """Return a head's scores before and after the mask, (N, M) each; −inf where masked."""
     N, M = call.shape[1:]
     if max(N, M) > CELLS:
         raise ArgumentError(
             f"scores of {N:,} × {M:,}",
             expected=f"at most {CELLS:,} queries and keys",
-            remedy="a shorter text, or the heads, which are pooled",
+            remedy="use a shorter text, or draw the weights, which are pooled",
         )
-    hidden = hidden_cells(call.causes, (1, 1))
+    hidden = masked_cells(call.causes, (1, 1))
     if not hidden.any():
         raise ArgumentError(
             f"scores of {call.name}",
             expected="attention with a mask, such as a GPT's",
-            cause="no token is hidden from another here: before and after the mask all is the same",
-            remedy="draw the weights, the heads",
+            cause="no pair is masked: the scores before and after the mask are the same",
+            remedy="draw the weights instead",
         )
-    place = call.heads.index(head)
-    of = call.checked().of_heads(slice(place, place + 1)).in_precision()
-    scaled = scores(of._replace(mask=None), torch.arange(N, device="cpu"))[0].float().cpu()
-    table = hidden[place if len(hidden) > 1 else 0]
+    index = call.heads.index(head)
+    inputs = call.checked().of_heads(slice(index, index + 1)).upcast()
+    scaled = scores(inputs._replace(mask=None), torch.arange(N, device="cpu"))[0].float().cpu()
+    table = hidden[index if len(hidden) > 1 else 0]
     return scaled, scaled.masked_fill(table, -torch.inf)
 
 
-def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = None) -> Figure:
-    """The scores of the first chosen head of the first chosen call that has a mask."""
+def scores_picture(calls: Sequence[Call], selection: Selection, title: str | None = None) -> Figure:
+    """Draw the scores of the first selected head in the first selected causal call."""
     from heedful.pictures import plots
 
-    wanted = _wanted(calls, chosen)
-    call = next((call for call in wanted if call.kind == "causal"), wanted[0])
-    head, *_ = _numbers(chosen.heads, "head") or call.heads
-    _check_known([head], call.heads, "head")
+    selected = _selected(calls, selection)
+    call = next((call for call in selected if call.kind == "causal"), selected[0])
+    head, *_ = _numbers(selection.heads, "head") or call.heads
+    _check_values([head], call.heads, "head")
     _, N, M = call.shape
     return plots.scores(
         *scores_of(call, head),
         call.query_tokens or list(map(str, range(N))),
         key_tokens=call.key_tokens or list(map(str, range(M))),
         title=title or f"{_names([call])[0]}, head {head}",
-        notes=[in_words([call]), *guesses([call])],
+        notes=[proof_summary([call]), *layout_warnings([call])],
     )

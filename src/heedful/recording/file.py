@@ -1,7 +1,7 @@
-"""Writes a recording as one file of safetensors, whose header says what the tensors are; reads it.
+"""Recordings as files: one safetensors file each, with a description of the tensors in its header.
 
-The tensors are read from the disk when somebody asks for them, so that a large recording opens at
-once; the file appears whole or not at all.
+Tensors are read from the disk when they are first used, so a large recording opens at once. Writing
+is atomic.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from heedful.errors import RunError
 from heedful.files import (
     Checksums,
     check_replaceable,
-    damaged,
     description,
-    is_header_whole,
+    is_header_intact,
+    read_error,
     read_tensors,
+    save_errors,
     save_tensors,
-    saving,
 )
 from heedful.files.tensor_files import SUMS
 from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
 from heedful.recording import file_validation
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
-from heedful.recording.checks import is_whole, texts_of
+from heedful.recording.checks import is_integer, texts_of
 from heedful.recording.image_patches import Patches
 from heedful.recording.images import Images
 from heedful.recording.proof import Layout
 from heedful.recording.real_tokens import RealTokens, distinct
-from heedful.recording.token_labels import Texts, learn
+from heedful.recording.token_labels import Texts, name_ids
 
 VERSION = 1
-IMAGE = "image"  # what the name of an image's tensor begins with
+IMAGE = "image"  # prefix of the names of image tensors
 TENSORS = ("query", "key", "value", "bias", "sinks", "weights", "sums", "ids", "query_ids")
-# Fields of a call that the header has as they are
+# Fields of a call that the header stores unchanged
 PLAIN = (
     "name", "layer", "pass_index", "kind", "door", "scale", "softcap", "heads", "index", "texts",
     "parts", "first",
 )  # fmt: skip
 AGAIN, EXPECTED = "record again", "a file written by recording.save"
 COPY_AGAIN = "copy it again, or record again"
-# What reading a header may run into that somebody or something has changed
+# Errors that reading a changed header may raise
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
@@ -56,22 +56,22 @@ def save(
     captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None,
     images: Images | None = None,
 ) -> None:  # fmt: skip
-    """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
+    """Write calls, token names, missed modules and images; raise the errors of `save_tensors`."""
     images = images or Images()
-    with saving(path):
+    with save_errors(path):
         if path.is_file() and path.stat().st_size:
             check_replaceable(path, "recording")
-    for intact in (images.intact, *(capture.intact for capture in captures)):
-        intact()  # what is damaged gets no new checksum
-    learn(texts, captures)  # a name for each id, so that no tokenizer is needed to open it
+    for check_file in (images.check_file, *(capture.check_file for capture in captures)):
+        check_file()  # damaged tensors must not get a new checksum
+    name_ids(texts, captures)  # a name for each id, so that opening needs no tokenizer
     tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
     about = {
         "format": "recording", "version": VERSION, "calls": described,
-        "images": {"patches": images.patches, "assumed": images.assumed, "seen": images.seen},
+        "images": {"patches": images.patches, "assumed": images.assumed, "seen": images.input_size},
         "missed": dict(missed or {}),
-        "tokens": texts.read, "written": texts.written, "unknown": texts.unknown,
+        "tokens": texts.source, "written": texts.target, "unknown": texts.unknown,
         "names": {str(number): name for number, name in texts.names.items()},
         "same": same,
     }  # fmt: skip
@@ -84,11 +84,11 @@ def _texts_from_data(about: dict[str, Any]) -> Texts:
     names, unknown = about["names"], about["unknown"]
     if not all(isinstance(name, str) for name in names.values()):
         raise ValueError("the names of tokens")
-    if unknown is not None and not is_whole(unknown):
+    if unknown is not None and not is_integer(unknown):
         raise ValueError("the id of unknown words")
     names = {int(number): name for number, name in names.items()}
-    read, written = texts_of(about["tokens"]), texts_of(about["written"])
-    return Texts(read, written, names=names, unknown=unknown)
+    source, target = texts_of(about["tokens"]), texts_of(about["written"])
+    return Texts(source, target, names=names, unknown=unknown)
 
 
 def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
@@ -97,8 +97,8 @@ def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> I
     pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
     patches = [Patches(*fields) for fields in described["patches"]]
     patches = [cut._replace(before=tuple(cut.before)) for cut in patches]
-    seen = None if described["seen"] is None else tuple(described["seen"])
-    images = Images(pixels, patches, described["assumed"], seen)
+    size = None if described["seen"] is None else tuple(described["seen"])
+    images = Images(pixels, patches, described["assumed"], size)
     file_validation.check_images(images)
     return images
 
@@ -111,33 +111,33 @@ def _missed(about: dict[str, Any]) -> dict[str, str]:
 
 
 def size(capture: Capture) -> int:
-    """The number of bytes in a call's tensors."""
+    """Return the number of bytes in a call's tensors."""
     tensors: dict[str, Tensor] = {}
     _describe(capture, "", tensors)
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
-    """For tensors that are another one, such as a bias that layers share, the name of that one."""
+    """Map each tensor that shares its memory with an earlier one to that one's name."""
     first: dict[tuple, str] = {}
     same = {}
     for name, tensor in tensors.items():
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and first.setdefault(place, name) != name:
-            same[name] = first[place]
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and first.setdefault(key, name) != name:
+            same[name] = first[key]
     return same
 
 
-@torch.inference_mode(False)  # later, somebody may write into what was read
+@torch.inference_mode(False)  # the tensors may be written into later
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
-    """Read what `save` wrote; raises as `heedful.load`."""
+    """Read a file that `save` wrote; raise the errors of `heedful.load`."""
     if path.is_dir():
         is_model = (path / "config.json").is_file()
         cause = "a model, which heedful.load_model or heedful.open opens" if is_model else None
         raise RunError(f"{path} is a directory", expected=EXPECTED, cause=cause)
     if not path.is_file():
         raise RunError(f"no file {path}", expected=EXPECTED, remedy="check the path")
-    tensors, about = _opened(path)
+    tensors, about = _read(path)
     try:
         checksums = Checksums(path, dict(tensors), about.get(SUMS, {}), COPY_AGAIN)
         same = about["same"]
@@ -147,22 +147,22 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
         for name in tensors:
             names[name.split(".")[0]].append(same.get(name, name))
         for i, capture in enumerate(captures):
-            capture.intact = functools.partial(checksums.check, names[str(i)])
+            capture.check_file = functools.partial(checksums.check, names[str(i)])
         images = _images_from_data(about, tensors)
-        images.intact = functools.partial(checksums.check, names[IMAGE])
+        images.check_file = functools.partial(checksums.check, names[IMAGE])
         return captures, _texts_from_data(about), _missed(about), images
     except DAMAGE as error:
         is_missing = isinstance(error, KeyError)
         reason = ValueError(f"no {error} in it") if is_missing else error
-        raise damaged(path, reason, AGAIN) from error
+        raise read_error(path, reason, AGAIN) from error
 
 
-def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the header of a file that is a recording of a version that we know."""
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the header of a recording's file, checked for its version."""
     try:
         tensors, about = read_tensors(path)
-        header_is_whole = is_header_whole(path)
-    except RunError as error:  # whose remedy is that of a model
+        header_is_whole = is_header_intact(path)
+    except RunError as error:  # its remedy is about models
         reason = error.__cause__
         if not isinstance(reason, OSError) and description(path) is None:
             kind = "a text, or a file of another kind" if path.stat().st_size else "an empty file"
@@ -172,9 +172,9 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 cause=kind,
                 remedy="`heedful record` makes one of a model and a text",
             ) from error
-        raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
+        raise read_error(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
     if header_is_whole is False:
-        raise damaged(path, ValueError("its header is not what was written"), AGAIN)
+        raise read_error(path, ValueError("its header is not what was written"), AGAIN)
     if not isinstance(about, dict) or about.get("format") != "recording":
         raise RunError(f"{path} is no recording", expected=EXPECTED, cause="weights of a model")
     if about.get("version") != VERSION:
@@ -184,12 +184,12 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             remedy="record again, or open it with the version of heedful that wrote it",
         )
     if header_is_whole is None:
-        raise damaged(path, ValueError("its header has lost its checksum"), AGAIN)
+        raise read_error(path, ValueError("its header has lost its checksum"), AGAIN)
     return tensors, about
 
 
 def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    check = dataclasses.asdict(capture.check)  # after which it has the log-sum-exps
+    check = dataclasses.asdict(capture.check)  # the check sets `sums`, which are written below
     for name in TENSORS:
         tensor = getattr(capture, name)
         if tensor is not None:
@@ -208,7 +208,7 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
         **{name: getattr(capture, name) for name in PLAIN},
         "check": check,
         "layout": list(capture.layout),
-        "against": {str(row): why for row, why in capture.against.items()},
+        "against": {str(row): why for row, why in capture.refutations.items()},
         "tokens": tokens,
         "tokens_of": [numbers[id(real)] for real in capture.tokens],
     }
@@ -225,14 +225,14 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
         tokens=[tokens[number] for number in described["tokens_of"]],
         checked=Check(**described["check"]),
         layout=Layout(*described["layout"]),
-        against={int(row): str(why) for row, why in described["against"].items()},
+        refutations={int(row): str(why) for row, why in described["against"].items()},
     )
     file_validation.check(capture)
     return capture
 
 
 def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
-    """Indices as the header has them: a run as its two ends, others as the name of a tensor."""
+    """Return indices for the header: a run as its two ends, others as the name of a tensor."""
     first = int(indices[0]) if len(indices) else 0
     if torch.equal(indices, torch.arange(first, first + len(indices), device="cpu")):
         return [first, first + len(indices)]

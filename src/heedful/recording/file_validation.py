@@ -1,4 +1,4 @@
-"""Checks that what a file says of a call fits together, so that it fails when it is opened."""
+"""Validation of a recording's file when it is opened: do its descriptions and tensors agree?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.ops.indexing import check_broadcast
 from heedful.ops.masks import Combined, Mask, Packed
 from heedful.recording.capture import Capture
-from heedful.recording.checks import is_whole
+from heedful.recording.checks import is_integer
 from heedful.recording.images import Images
 from heedful.recording.pixels import LONGEST
 from heedful.recording.proof import LAYOUTS
@@ -22,31 +22,31 @@ CALL_KINDS = ("self", "causal", "cross")
 
 
 def check(capture: Capture) -> None:
-    """Check a call that was read, but for its numbers; a ValueError says what is wrong."""
-    of = f" of call {capture.name!r}"
-    checked, (word, why) = capture.check, capture.layout
-    numbers = (capture.index, capture.pass_index, checked.rows)
-    # the difference is NaN only where nothing was compared
-    is_compared = _is_number(checked.worst) and not (checked.rows and math.isnan(checked.worst))
-    _hold(of, {
+    """Check a call, except the numbers in its tensors; raise a ValueError naming the fault."""
+    owner = f" of call {capture.name!r}"
+    result, (word, why) = capture.check, capture.layout
+    numbers = (capture.index, capture.pass_index, result.rows)
+    # `worst` is NaN only if nothing was compared
+    is_compared = _is_number(result.worst) and not (result.rows and math.isnan(result.worst))
+    _require(owner, {
         "name": isinstance(capture.name, str) and isinstance(capture.door, str),
-        "layer, number or pass": capture.layer is None or is_whole(capture.layer),
-        "layer, numbers of calls or rows": all(map(is_whole, numbers)),
+        "layer, number or pass": capture.layer is None or is_integer(capture.layer),
+        "layer, numbers of calls or rows": all(map(is_integer, numbers)),
         "layout": word in LAYOUTS and isinstance(why, str),
         "numbers of texts": _has_texts(capture),
-        "sequences with a fault": all(0 <= row < len(capture.query) for row in capture.against),
+        "sequences with a fault": all(0 <= row < len(capture.query) for row in capture.refutations),
         "kind": capture.kind in CALL_KINDS,
         "scale": _is_finite(capture.scale),
         "softcap": capture.softcap is None or _is_finite(capture.softcap),
-        "certificate": is_compared and _is_finite(checked.tolerance),
-        "words of the certificate": isinstance(checked.where, str),
+        "certificate": is_compared and _is_finite(result.tolerance),
+        "words of the certificate": isinstance(result.where, str),
         "query or key": _is_table(capture.query) and _is_table(capture.key),
     })  # fmt: skip
     B, H, N, d = capture.query.shape
     G, M = capture.key.shape[1:3]
     value, sinks, sums, weights = capture.value, capture.sinks, capture.sums, capture.weights
     ids, query_ids = capture.ids, capture.query_ids
-    _hold(of, {
+    _require(owner, {
         "key": capture.key.shape == (B, G, M, d) and G > 0 and H % G == 0,
         "values": value is None or value.shape[:-1] == (B, G, M),
         "sinks": sinks is None or sinks.shape in ((H,), (B, H, N)),
@@ -60,49 +60,49 @@ def check(capture: Capture) -> None:
     if capture.bias is not None:
         check_broadcast("bias", capture.bias, (B, H, N, M))
     for real in distinct(capture.tokens):
-        _check_tokens(real, (H, N, M), of)
+        _check_tokens(real, (H, N, M), owner)
 
 
 def check_images(images: Images) -> None:
-    """Check what a file says of images, but for their pixels; a ValueError says what is wrong."""
+    """Check images, except their pixels; raise a ValueError naming the fault."""
     for pixels in images.pixels:
         height, width, channels = pixels.shape
         is_size = _is_size(height) and _is_size(width) and max(height, width) <= LONGEST
-        _hold("", {"image": is_size and channels == 3 and pixels.dtype == torch.uint8})
-    seen = images.seen
-    is_seen = seen is None or (len(seen) == 2 and all(map(_is_size, seen)))
-    _hold(" of the images", {"size": is_seen, "note": isinstance(images.assumed, str)})
+        _require("", {"image": is_size and channels == 3 and pixels.dtype == torch.uint8})
+    size = images.input_size
+    is_pair = size is None or (len(size) == 2 and all(map(_is_size, size)))
+    _require(" of the images", {"size": is_pair, "note": isinstance(images.assumed, str)})
     for cut in images.patches:
         words = (cut.module, *cut.before)
-        _hold(f" of the patches of {cut.module!r}", {
+        _require(f" of the patches of {cut.module!r}", {
             "names": all(isinstance(word, str) for word in words) and len(words) <= LONGEST,
             "note": cut.assumed in ("", "apart", "assumed"),
             "size": _is_size(cut.height) and _is_size(cut.width),
-            "windows": all(is_whole(n) and 0 <= n <= LONGEST for n in (cut.window, cut.shift)),
+            "windows": all(is_integer(n) and 0 <= n <= LONGEST for n in (cut.window, cut.shift)),
         })  # fmt: skip
 
 
-def _hold(of: str, rules: dict[str, bool]) -> None:
-    for what, holds in rules.items():
-        if not holds:
-            raise ValueError(f"cannot use the {what}{of}")
+def _require(owner: str, conditions: dict[str, bool]) -> None:
+    for field, is_valid in conditions.items():
+        if not is_valid:
+            raise ValueError(f"cannot use the {field}{owner}")
 
 
-def _check_tokens(real: RealTokens, shape: tuple[int, int, int], of: str) -> None:
+def _check_tokens(real: RealTokens, shape: tuple[int, int, int], owner: str) -> None:
     H, N, M = shape
-    for indices, size in ((real.queries, N), (real.keys, M)):
-        is_list = indices.ndim == 1 and indices.dtype == torch.long
-        _hold(of, {"real tokens": is_list and bool(((indices >= 0) & (indices < size)).all())})
+    for index, size in ((real.queries, N), (real.keys, M)):
+        is_list = index.ndim == 1 and index.dtype == torch.long
+        _require(owner, {"real tokens": is_list and bool(((index >= 0) & (index < size)).all())})
     if real.mask is not None:
         real.mask.check((H, len(real.queries), len(real.keys)))
         parts = real.mask.parts if isinstance(real.mask, Combined) else (real.mask,)
-        _hold(of, {"mask": len(parts) > 0 and all(map(_are_bits, parts))})
+        _require(owner, {"mask": len(parts) > 0 and all(map(_are_bits, parts))})
 
 
 def _has_texts(capture: Capture) -> bool:
-    """Whether a call has whole texts of those that the pass had."""
+    """Return whether a call has all parts of each of its texts, and the texts are in the pass."""
     texts, parts, first = capture.texts, capture.parts, capture.first
-    if not all(map(is_whole, (texts, parts, first))) or parts < 1:
+    if not all(map(is_integer, (texts, parts, first))) or parts < 1:
         return False
     return 0 <= first <= texts - len(capture.query) / parts
 
@@ -116,7 +116,7 @@ def _is_finite(number: object) -> bool:
 
 
 def _is_size(number: object) -> bool:
-    return is_whole(number) and 0 < number <= 4 * LONGEST
+    return is_integer(number) and 0 < number <= 4 * LONGEST
 
 
 def _is_table(tensor: Tensor | None) -> bool:
@@ -124,7 +124,7 @@ def _is_table(tensor: Tensor | None) -> bool:
 
 
 def _are_heads(heads: list[int], H: int) -> bool:
-    is_list = isinstance(heads, list) and all(is_whole(head) and head >= 0 for head in heads)
+    is_list = isinstance(heads, list) and all(is_integer(head) and head >= 0 for head in heads)
     return is_list and len(set(heads)) == len(heads) == H
 
 

@@ -1,11 +1,10 @@
-"""Puts the passes of a generation together: every token × all keys up to it, for each layer.
+"""The passes of a generation stitched into one call per layer: all tokens × all earlier keys.
 
-A model that generates calls attention once for the prompt and once for each new token, with a
-cache that grows with them, was made at full length beforehand (static) or forgets old keys
-(sliding). The keys of all passes are put in their places again. A token that no query may see is
-padding, and is left out. Rows of the whole are compared with the same rows of their own passes.
-Only a bias of positions (T5), and a mask that is neither causal nor a window, are put together as a
-whole map. T tokens in all, H query heads.
+A model that generates calls attention once for the prompt and once for each new token. Its cache
+grows (dynamic), has its full length from the start (static), or drops old keys (sliding). Stitching
+puts the keys of all passes in their positions. A token that no query may attend to is padding and
+is left out. Some stitched rows are compared with the rows of their passes. Only a position bias
+(T5), and a mask that is neither causal nor a window, take N × M memory. T tokens, H query heads.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
-from heedful.recording.evidence import sampled
+from heedful.recording.evidence import sampled_rows
 from heedful.recording.proof import LAYOUTS
-from heedful.recording.real_tokens import take
+from heedful.recording.real_tokens import take_rows
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.tolerance import tolerance_of
 
-ROWS = 256  # how many rows of a mask are looked at in one go
+ROWS = 256  # rows of a mask that are processed at once
 
 
-class Part(NamedTuple):
-    """Where the queries and keys of a pass stand in the whole, without padding.
+class Placement(NamedTuple):
+    """The positions of a pass's queries and keys in the stitched call, without padding.
 
-    rows, columns: which of its real queries and keys. queries, keys: their places in the whole.
+    rows, columns: indices of its real queries and keys. queries, keys: their stitched positions.
     """
 
     rows: Tensor
@@ -45,46 +44,47 @@ class Part(NamedTuple):
     keys: Tensor
 
 
-class Together(NamedTuple):
-    """How the passes of a layer go together; layers of the same real tokens share it.
+class Plan(NamedTuple):
+    """How the passes of a layer are stitched; layers with the same real tokens share it.
 
-    shape: how many queries and keys the whole has. crosses: whether these are of two texts.
+    shape: the numbers of queries and keys. is_cross: whether it is cross-attention.
     """
 
-    parts: list[Part]
+    placements: list[Placement]
     mask: Mask | None
     shape: tuple[int, int]
-    crosses: bool = False
+    is_cross: bool = False
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
-    """The generation as one call for each module that attends, in the order in which they ran.
+    """Return the generation as one call for each attention module, in the order of execution.
 
-    Of cross-attention, all tokens that were written × those of the source. What sees both ways, as
-    an encoder's layers do, is left out.
+    Cross-attention becomes all target tokens × the source. Bidirectional self-attention, as in an
+    encoder, is left out.
 
     Raises:
-        RunError: nothing that was generated, passes that do not follow each other, or a map whose
-            rows are not those of its passes.
+        RunError: no generation, passes that do not follow each other, or stitched rows that differ
+            from those of their passes.
     """
     modules: dict[str, list[Capture]] = {}
     for capture in captures:
         if capture.has(sequence):
             modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
-    plans: dict[tuple, Together] = {}
+    plans: dict[tuple, Plan] = {}
     calls = []
-    generates = any(goes_on(capture) for passes in layers for capture in passes)
+    generates = any(continues(capture) for passes in layers for capture in passes)
     for passes in layers:
-        crosses = generates and all(capture.kind == "cross" for capture in passes)
-        if not crosses and not any(map(goes_on, passes)):
+        is_cross = generates and all(capture.kind == "cross" for capture in passes)
+        if not is_cross and not any(map(continues, passes)):
             continue
-        alike = tuple(
-            (id(of.tokens), of.first, of.query.shape[2], of.key.shape[2]) for of in passes
+        key = tuple(
+            (id(capture.tokens), capture.first, capture.query.shape[2], capture.key.shape[2])
+            for capture in passes
         )
-        if alike not in plans:
-            plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
-        calls.append(_layer(passes, plans[alike], sequence))
+        if key not in plans:
+            plans[key] = (_plan_of_cross if is_cross else _plan)(passes, sequence)
+        calls.append(_stitch_layer(passes, plans[key], sequence))
     if not calls:
         raise RunError(
             "no pass of causal self-attention was recorded",
@@ -93,65 +93,67 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     return calls
 
 
-def goes_on(capture: Capture) -> bool:
-    """Whether a call is of a text that is continued."""
+def continues(capture: Capture) -> bool:
+    """Return whether a call can be part of a generation."""
     return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
-def _plan(passes: list[Capture], sequence: int) -> Together:
+def _plan(passes: list[Capture], sequence: int) -> Plan:
     slots, tokens = _slots(passes), [capture.real(sequence) for capture in passes]
-    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
+    attended = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
     for capture, real, (queries, keys) in zip(passes, tokens, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
-            seen[keys.start + real.keys] |= allowed.any(dim=(0, 1)).cpu()
-        # the last key that is seen is that of a query: what a cache has after it is empty
-        last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
-        begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        seen_of_pass = int(seen[queries.start : queries.stop].sum())
-        seen_and_real = int(seen[queries.start + real.queries].sum())
-        if begins_anew or last not in queries or seen_and_real != seen_of_pass:
-            raise broken(capture, sequence)
-    places = seen.cumsum(0) - 1
-    parts = []
+            attended[keys.start + real.keys] |= allowed.any(dim=(0, 1)).cpu()
+        # the last attended key must belong to a query: later slots of a cache are empty
+        last = int(attended.nonzero().max()) if bool(attended.any()) else queries.start
+        restarts = queries.start > 0 and len(keys) <= len(queries)
+        attended_in_pass = int(attended[queries.start : queries.stop].sum())
+        attended_and_real = int(attended[queries.start + real.queries].sum())
+        if restarts or last not in queries or attended_and_real != attended_in_pass:
+            raise no_continuation(capture, sequence)
+    positions = attended.cumsum(0) - 1
+    placements = []
     for real, (queries, keys) in zip(tokens, slots, strict=True):
         of_queries, of_keys = queries.start + real.queries, keys.start + real.keys
-        rows, columns = seen[of_queries].nonzero()[:, 0], seen[of_keys].nonzero()[:, 0]
-        parts.append(Part(rows, columns, places[of_queries[rows]], places[of_keys[columns]]))
-    total = int(seen.sum())
-    return Together(parts, _mask(passes, parts, total, sequence), (total, total))
+        rows, columns = attended[of_queries].nonzero()[:, 0], attended[of_keys].nonzero()[:, 0]
+        of_queries, of_keys = positions[of_queries[rows]], positions[of_keys[columns]]
+        placements.append(Placement(rows, columns, of_queries, of_keys))
+    total = int(attended.sum())
+    return Plan(placements, _mask(passes, placements, total, sequence), (total, total))
 
 
-def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
-    """Queries of all passes, each with the same keys; those that no query sees are padding."""
-    parts, done, first = [], 0, passes[0].real(sequence)
+def _plan_of_cross(passes: list[Capture], sequence: int) -> Plan:
+    """Plan cross-attention: all passes have the same keys; keys that no query attends to go."""
+    placements, total, first = [], 0, passes[0].real(sequence)
     tables = [table for capture in passes for _, table in allowed_rows(capture, sequence)]
     if any(not torch.equal(capture.real(sequence).keys, first.keys) for capture in passes):
-        raise broken(passes[-1], sequence)
-    seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
-    columns = seen.nonzero()[:, 0]
+        raise no_continuation(passes[-1], sequence)
+    attended = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
+    columns = attended.nonzero()[:, 0]
+    keys = torch.arange(len(columns), device="cpu")
     for capture in passes:
         rows = torch.arange(len(capture.real(sequence).queries), device="cpu")
-        parts.append(Part(rows, columns, done + rows, torch.arange(len(columns), device="cpu")))
-        done += len(rows)
+        placements.append(Placement(rows, columns, total + rows, keys))
+        total += len(rows)
     heads = max(map(len, tables))
     allowed = torch.cat([table.expand(heads, -1, -1) for table in tables], dim=1)[:, :, columns]
     mask = None if bool(allowed.all()) else Packed.of(allowed)
-    return Together(parts, mask, (done, len(columns)), crosses=True)
+    return Plan(placements, mask, (total, len(columns)), is_cross=True)
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
-    """For each pass, the places of its queries and of its keys among all tokens with padding."""
-    slots, done = [], 0
+    """Return the positions of each pass's queries and keys among all tokens, with padding."""
+    slots, end = [], 0
     for capture in passes:
-        before, held = done, capture.key.shape[2]
-        done += capture.query.shape[2]
-        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
-        slots.append((range(before, done), range(start, start + held)))
+        first_query, M = end, capture.key.shape[2]
+        end += capture.query.shape[2]
+        start = max(0, end - M)  # above 0 for a sliding cache, which contains the last keys
+        slots.append((range(first_query, end), range(start, start + M)))
     return slots
 
 
 def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
-    """Which of its real keys some rows of a pass may see, (1 or H, n, m), in runs of rows."""
+    """Yield the mask of a pass's real queries and keys, (1 or H, n, m), in runs of rows."""
     queries, keys, mask = capture.real(sequence)
     shape = (capture.query.shape[1], len(queries), len(keys))
     device = capture.query.device
@@ -164,19 +166,19 @@ def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tenso
         yield rows, allowed if allowed.ndim == 3 else allowed[None]
 
 
-def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -> Mask:
-    """The mask of the whole: causal or of a window if every row of every pass is; else bits."""
+def _mask(passes: list[Capture], placements: list[Placement], total: int, sequence: int) -> Mask:
+    """Return a causal or window mask if all rows of all passes agree with it; else a bit mask."""
 
     def tables() -> Iterator[tuple[Tensor, Tensor]]:
-        for capture, part in zip(passes, parts, strict=True):
+        for capture, placement in zip(passes, placements, strict=True):
             for rows, allowed in allowed_rows(capture, sequence):
-                here = (part.rows >= rows.start) & (part.rows < rows.stop)
-                allowed = allowed[:, part.rows[here] - rows.start]
+                in_run = (placement.rows >= rows.start) & (placement.rows < rows.stop)
+                allowed = allowed[:, placement.rows[in_run] - rows.start]
                 table = allowed.new_zeros(*allowed.shape[:2], total)
-                table[:, :, part.keys] = allowed[:, :, part.columns]
-                yield part.queries[here], table
+                table[:, :, placement.keys] = allowed[:, :, placement.columns]
+                yield placement.queries[in_run], table
 
-    def is_it(guess: Mask) -> bool:
+    def is_equal(guess: Mask) -> bool:
         return all(
             bool((guess.crop((total, total), queries, device=table.device) == table).all())
             for queries, table in tables()
@@ -187,133 +189,135 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
         *_, (_, last) = tables()
         guesses.append(Causal() & Window(total - int(last[0, -1].int().argmax())))
     for guess in guesses:
-        if is_it(guess):
+        if is_equal(guess):
             return guess
     bits = [Packed.of(table).bits for _, table in tables()]
     heads = max(map(len, bits))
     return Packed(torch.cat([run.expand(heads, -1, -1) for run in bits], dim=1), total)
 
 
-def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
+def _stitch_layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
     for capture in passes:
-        capture.intact()
-    first, device = passes[0], passes[0].query.device  # of a budget, later ones are on the CPU
-    causes = [capture.causes(sequence).on(device) for capture in passes]
-    values = [value.to(device) for of in passes if (value := of.values(sequence)) is not None]
-    queries = [take(of.query, part.rows) for of, part in zip(causes, plan.parts, strict=True)]
-    together = AttentionInputs(
-        torch.cat(queries, dim=1), _keys([of.key for of in causes], passes, plan, sequence),
-        causes[0].scale, plan.mask, _bias(causes, plan), causes[0].softcap, _sinks(causes, plan),
+        capture.check_file()
+    first, device = passes[0], passes[0].query.device  # with a budget, later ones are on the CPU
+    inputs = [capture.inputs(sequence).on(device) for capture in passes]
+    values = [value.to(device) for each in passes if (value := each.values(sequence)) is not None]
+    pairs = zip(inputs, plan.placements, strict=True)
+    query = torch.cat([take_rows(each.query, placement.rows) for each, placement in pairs], dim=1)
+    stitched = AttentionInputs(
+        query, _keys([each.key for each in inputs], passes, plan, sequence),
+        inputs[0].scale, plan.mask, _bias(inputs, plan), inputs[0].softcap, _sinks(inputs, plan),
     )  # fmt: skip
-    _compare(together, causes, plan, first.name)
+    _compare(stitched, inputs, plan, first.name)
     query_ids = ids = _query_ids(passes, plan, sequence)
-    if plan.crosses:  # the keys are those of every pass
+    if plan.is_cross:  # all passes have the same keys
         ids = first.key_ids(sequence)
-        ids = None if ids is None else ids[plan.parts[0].columns]
-    faults = (of.against.get(of.row(sequence), "") for of in passes)
-    against = next(filter(None, faults), "")
+        ids = None if ids is None else ids[plan.placements[0].columns]
+    refutations = (capture.refutations.get(capture.row(sequence), "") for capture in passes)
+    refutation = next(filter(None, refutations), "")
+    layouts = (capture.layout for capture in passes)
     return Call(
-        first.name, first.layer, first.pass_index, "cross" if plan.crosses else "causal", together,
-        max((capture.check for capture in passes), key=worst_of), index=first.index,
-        layout_of_axes=max((of.layout for of in passes), key=lambda of: LAYOUTS.index(of.word)),
-        sums=_row_sums(passes, plan, together.query, sequence),
-        refutations={0: against} if against else {},
+        first.name, first.layer, first.pass_index, "cross" if plan.is_cross else "causal", stitched,
+        max((capture.check for capture in passes), key=error_of), index=first.index,
+        layout_of_axes=max(layouts, key=lambda layout: LAYOUTS.index(layout.word)),
+        sums=_row_sums(passes, plan, stitched.query, sequence),
+        refutations={0: refutation} if refutation else {},
         value=_keys(values, passes, plan, sequence) if values else None,
         ids=ids, query_ids=query_ids, door=first.door, chosen=first.heads,
     )  # fmt: skip
 
 
-def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
-    """Keys or values of all passes, (G, T, d), though each pass has those of the passes before."""
-    whole = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
-    done = 0
-    for capture, table, part in zip(passes, tables, plan.parts, strict=True):
-        held, known = take(table, part.columns), int((part.keys < done).sum())
-        if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
-            raise broken(capture, sequence)
-        whole[:, part.keys[known:]] = held[:, known:]
-        done = plan.shape[1] if plan.crosses else done + len(part.queries)
-    return whole
+def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
+    """Stitch the keys or values of all passes, (G, T, d); each pass repeats the earlier ones."""
+    stitched = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
+    end = 0
+    for capture, table, placement in zip(passes, tables, plan.placements, strict=True):
+        rows, repeated = take_rows(table, placement.columns), int((placement.keys < end).sum())
+        if not torch.equal(rows[:, :repeated], take_rows(stitched, placement.keys[:repeated])):
+            raise no_continuation(capture, sequence)
+        stitched[:, placement.keys[repeated:]] = rows[:, repeated:]
+        end = plan.shape[1] if plan.is_cross else end + len(placement.queries)
+    return stitched
 
 
-def _bias(causes: list[AttentionInputs], plan: Together) -> Tensor | None:
-    """The bias of the whole, (H, T, T); None where no pass has one."""
-    whole = None
-    for of, part in zip(causes, plan.parts, strict=True):
-        if of.bias is not None:
-            whole = of.bias.new_zeros(of.shape[0], *plan.shape) if whole is None else whole
-            bias = of.bias.expand(of.shape)[:, part.rows][:, :, part.columns]
-            whole[:, part.queries[:, None], part.keys] = bias
-    return whole
+def _bias(inputs: list[AttentionInputs], plan: Plan) -> Tensor | None:
+    """Stitch the biases, (H, T, T); None if no pass has one."""
+    stitched = None
+    for each, placement in zip(inputs, plan.placements, strict=True):
+        if each.bias is not None:
+            if stitched is None:
+                stitched = each.bias.new_zeros(each.shape[0], *plan.shape)
+            bias = each.bias.expand(each.shape)[:, placement.rows][:, :, placement.columns]
+            stitched[:, placement.queries[:, None], placement.keys] = bias
+    return stitched
 
 
-def _sinks(causes: list[AttentionInputs], plan: Together) -> Tensor | None:
-    """The sinks of the whole, (H,), or (H, T) where each query has its own."""
-    first = next((of.sinks for of in causes if of.sinks is not None), None)
+def _sinks(inputs: list[AttentionInputs], plan: Plan) -> Tensor | None:
+    """Stitch the sinks, (H,), or (H, T) if they differ from query to query."""
+    first = next((each.sinks for each in inputs if each.sinks is not None), None)
     if first is None or first.ndim == 1:
         return first
-    whole = first.new_full((len(first), plan.shape[0]), -torch.inf)
-    for of, part in zip(causes, plan.parts, strict=True):
-        if of.sinks is not None:
-            whole[:, part.queries] = of.sinks[:, part.rows]
-    return whole
+    stitched = first.new_full((len(first), plan.shape[0]), -torch.inf)
+    for each, placement in zip(inputs, plan.placements, strict=True):
+        if each.sinks is not None:
+            stitched[:, placement.queries] = each.sinks[:, placement.rows]
+    return stitched
 
 
-def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: int) -> RowSums:
-    """The log-sum-exp of each row, as far as it is known of the passes."""
+def _row_sums(passes: list[Capture], plan: Plan, query: Tensor, sequence: int) -> RowSums:
+    """Stitch the log-sum-exps of the rows, NaN where a pass has none."""
     table = unknown(query)
-    for capture, part in zip(passes, plan.parts, strict=True):
-        known = capture.row_sums(sequence)
-        table[:, part.queries] = known.table[:, known.queries[part.rows]].to(table)
+    for capture, placement in zip(passes, plan.placements, strict=True):
+        sums = capture.row_sums(sequence)
+        table[:, placement.queries] = sums.table[:, sums.queries[placement.rows]].to(table)
     return RowSums(table, torch.arange(plan.shape[0], device="cpu"))
 
 
-def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
-    """The ids of all queries, (T,); None unless each pass was given the ids of its own."""
+def _query_ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
+    """Stitch the ids of all queries, (T,); None unless each pass has the ids of its queries."""
     rows = []
-    for capture, part in zip(passes, plan.parts, strict=True):
+    for capture, placement in zip(passes, plan.placements, strict=True):
         ids = capture.ids_of_queries(sequence)
         if ids is None:
             return None
-        rows.append(ids[part.rows])
+        rows.append(ids[placement.rows])
     return torch.cat(rows)
 
 
 def _compare(
-    together: AttentionInputs, causes: list[AttentionInputs], plan: Together, name: str
+    stitched: AttentionInputs, inputs: list[AttentionInputs], plan: Plan, name: str
 ) -> None:
-    """Compare some rows of what was put together with the same rows of their own passes."""
-    rows = sampled(plan.shape[0])
-    for of, part in zip(causes, plan.parts, strict=True):
-        here = torch.isin(part.queries, rows)
-        if not bool(here.any()):
+    sampled = sampled_rows(plan.shape[0])
+    for each, placement in zip(inputs, plan.placements, strict=True):
+        is_sampled = torch.isin(placement.queries, sampled)
+        if not bool(is_sampled.any()):
             continue
-        off = weights(together, queries=part.queries[here])
-        off[:, :, part.keys] -= weights(of, queries=part.rows[here])[:, :, part.columns]
-        worst = float(off.abs().nan_to_num(nan=math.inf).max())
-        if not worst <= (most := tolerance_of(torch.float32, together.query.device)):
+        rows = weights(each, queries=placement.rows[is_sampled])[:, :, placement.columns]
+        difference = weights(stitched, queries=placement.queries[is_sampled])
+        difference[:, :, placement.keys] -= rows
+        worst = float(difference.abs().nan_to_num(nan=math.inf).max())
+        if not worst <= (most := tolerance_of(torch.float32, stitched.query.device)):
             raise RunError(
-                f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
-                "from those of their passes",
+                f"{name} cannot be stitched: its rows differ from their passes by {worst:.1e}",
                 expected=f"at most {most:.0e}",
                 cause="a scale, a softcap or a sink that changes from pass to pass",
-                remedy="look at the passes one by one: `for call in recording`",
+                remedy="use the passes one by one: `for call in recording`",
             )
 
 
-def broken(capture: Capture, sequence: int) -> RunError:
-    """What is said of a pass that belongs to no generation, or to another one."""
+def no_continuation(capture: Capture, sequence: int) -> RunError:
+    """Return the error for a pass that does not continue the pass before it."""
     return RunError(
-        f"pass {capture.pass_index} of {capture.name} does not go on from the one before it, in "
+        f"pass {capture.pass_index} of {capture.name} does not continue the pass before it, in "
         f"sequence {sequence}",
-        expected="all passes of one generation, each with the keys of those before",
+        expected="all passes of one generation, each with the keys of the earlier passes",
         cause="two generations in one recording, every n-th pass only, a cache that was filled "
-        "before, no cache (then the last pass has all of it), or beam search, which goes on from "
+        "before, no cache (then the last pass has the full map), or beam search, which changes to "
         "another beam",
-        remedy="record one generation, greedy or sampled, in a `with` block of its own",
+        remedy="record one generation, greedy or sampled, in its own `with` block",
     )
 
 
-def worst_of(check: Check) -> float:
-    """By how much a check is off; without end where that is not known."""
+def error_of(check: Check) -> float:
+    """Return the error of a check; infinity if it is unknown."""
     return math.inf if math.isnan(check.worst) else check.worst

@@ -1,9 +1,9 @@
-"""Computes the scores of heads, what chance gives in their place, and on how many queries they rest.
+"""The scores of heads, each with its chance and the number of queries that it rests on.
 
-Chance is the expectation of a score where each row shuffles its weights among the keys that the
-mask allows. Of a score that adds up weights it is the score of a map of equal weights under the same
-mask, which is computed for one head, once for all layers that share the mask.
-"""  # noqa: E501
+The chance of a score is its expectation if each row shuffles its weights among the unmasked keys.
+For a score that sums weights, this is the score of uniform attention under the same mask. It is
+computed for one head, once for all layers that share the mask.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.head_kinds import MEANS, REACH, SCORES
-from heedful.ops import statistics as of
+from heedful.ops import statistics
 from heedful.ops.exact_sums import Total
 from heedful.ops.indexing import ALL, as_slice
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.statistics import RowStatistic, Sink, Statistic
 from heedful.recording.call import Call
-from heedful.recording.progress import Progress, Tell, within
+from heedful.recording.progress import OnProgress, Progress, sub_progress
 
-BY_TOKENS = ("induction", "duplicate")  # scores that ask which token a key is
+BY_TOKENS = ("induction", "duplicate")  # scores that depend on the token ids of the keys
 STATISTICS: dict[str, Callable[[Call], RowStatistic]] = {
-    "previous": lambda call: call.placed(of.Diagonal(1)),
-    "sink": lambda call: Sink(crosses=call.crosses),
-    "self": lambda call: call.placed(of.Diagonal(0)),
-    "local": lambda call: call.placed(of.Nearby(REACH)),
-    "broad": lambda call: of.NormalizedEntropy(),
-    "induction": lambda call: call.placed(of.Matching(ids_of(call), 1, call.unknown)),
-    "duplicate": lambda call: call.placed(of.Matching(ids_of(call), 0, call.unknown)),
-    "entropy": lambda call: of.Entropy(),
-    "distance": lambda call: call.placed(of.Distance()),
+    "previous": lambda call: call.positional(statistics.Diagonal(1)),
+    "sink": lambda call: Sink(crosses=call.is_cross),
+    "self": lambda call: call.positional(statistics.Diagonal(0)),
+    "local": lambda call: call.positional(statistics.Nearby(REACH)),
+    "broad": lambda call: statistics.NormalizedEntropy(),
+    "induction": lambda call: call.positional(statistics.Matching(ids_of(call), 1, call.unknown)),
+    "duplicate": lambda call: call.positional(statistics.Matching(ids_of(call), 0, call.unknown)),
+    "entropy": lambda call: statistics.Entropy(),
+    "distance": lambda call: call.positional(statistics.Distance()),
 }
 
 
-class Evidence(NamedTuple):
-    """A number of each head, and what it rests on.
+class ScoreEvidence(NamedTuple):
+    """A score of each head, its chance, and the number of queries that it rests on.
 
-    mean: (H,), over the queries that have a number; NaN where none has.
-    chance: (H,), what the same rows give with their keys shuffled; None where that says nothing.
-    queries: (H,), how many queries have a number.
+    mean: (H,), over the queries that have the score; NaN if none has.
+    chance: (H,), the expectation with shuffled keys; None if shuffling does not change the score.
+    queries: (H,), the number of queries that have the score.
     """
 
     mean: Tensor
@@ -53,158 +53,159 @@ class Evidence(NamedTuple):
 
 
 class ScoreTotals(NamedTuple):
-    """What means and chances are the quotients of: exact sums over queries, of one text or of many.
+    """Exact sums of scores and chances over the queries of one or many texts.
 
-    names: of the scores, entropy and distance. values: (scores, H). by_chance: the names of those
-    that have a chance. chance: (those, H).
+    names: the scores, entropy and distance. values: (scores, H). with_chance: the names of the
+    scores that have a chance. chance: (scores with a chance, H).
     """
 
     names: tuple[str, ...]
     values: Total
-    by_chance: tuple[str, ...]
+    with_chance: tuple[str, ...]
     chance: Total
 
     def plus(self, other: ScoreTotals) -> ScoreTotals:
-        """Both together; of the same scores."""
+        """Add the totals of the same scores on other queries."""
         return self._replace(
             values=self.values.plus(other.values), chance=self.chance.plus(other.chance)
         )
 
-    def evidence(self) -> dict[str, Evidence]:
-        """The means, in single precision as the rows are, over all queries that were added up."""
+    def evidence(self) -> dict[str, ScoreEvidence]:
+        """Return the means over all queries, in float32, the precision of the rows."""
         means, chance = self.values.mean().float(), self.chance.mean().float()
-        chances = dict(zip(self.by_chance, chance, strict=True))
+        chances = dict(zip(self.with_chance, chance, strict=True))
         return {
-            name: Evidence(mean, chances.get(name), counts)
+            name: ScoreEvidence(mean, chances.get(name), counts)
             for name, mean, counts in zip(self.names, means, self.values.counts, strict=True)
         }
 
 
-class Even:
-    """Statistics of maps of equal scores, kept for the calls that share mask and tokens."""
+class ChanceScores:
+    """A cache of the scores of uniform attention, for calls that share mask and tokens."""
 
     def __init__(self) -> None:
-        self._known: list[_EvenRows] = []
+        self._entries: list[_UniformRows] = []
 
     def rows(self, call: Call, names: list[str], run: range) -> dict[str, Tensor]:
-        """Some scores of a call, were its weights even: (1 or H, N) each, at least of a run."""
-        kept, rows = self._kept(call, names), as_slice(run)
-        if not bool(kept.done[rows].all()) or not kept.is_begun:
-            of.gather(_even(call.causes), *kept.statistics, within=run)
-            kept.done[rows] = kept.is_begun = True
-        results = [statistic.result() for statistic in kept.statistics]
+        """Return scores of a call under uniform attention, (1 or H, N) each, valid in a run."""
+        entry, rows = self._entry(call, names), as_slice(run)
+        if not bool(entry.completed[rows].all()) or not entry.has_run:
+            statistics.gather(_uniform(call.causes), *entry.statistics, within=run)
+            entry.completed[rows] = entry.has_run = True
+        results = [statistic.result() for statistic in entry.statistics]
         return dict(zip(names, results, strict=True))
 
-    def _kept(self, call: Call, names: list[str]) -> _EvenRows:
-        key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
-        for kept in self._known:
-            if kept.key == key and (kept.ids is call.ids or _are_equal(kept.ids, call.ids)):
-                return kept
-        done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
-        even = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names], done)
-        self._known = [*self._known[-3:], even]  # layers have few masks in turn
-        return even
+    def _entry(self, call: Call, names: list[str]) -> _UniformRows:
+        key = (call.causes.mask, call.shape[1:], call.unknown, call.is_cross, names)
+        for entry in self._entries:
+            if entry.key == key and (entry.ids is call.ids or _are_equal(entry.ids, call.ids)):
+                return entry
+        completed = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
+        entry = _UniformRows(key, call.ids, [STATISTICS[name](call) for name in names], completed)
+        self._entries = [*self._entries[-3:], entry]  # layers alternate between few masks
+        return entry
 
 
 @dataclass
-class _EvenRows:
-    """Statistics of one even map, and whether each row, (N,), and any run of them, is gathered."""
+class _UniformRows:
+    """Statistics of one uniform map, its completed rows (N,), and whether any run is gathered."""
 
     key: tuple
     ids: Tensor | None
     statistics: list[RowStatistic]
-    done: Tensor
-    is_begun: bool = False
+    completed: Tensor
+    has_run: bool = False
 
 
-class Gathering:
-    """What the scores of a call's heads rest on, gathered run of rows by run of rows.
+class ScoreGatherer:
+    """Gathers the scores of a call's heads, one run of rows after another.
 
-    Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
-    can tell, as where no token comes twice, or where queries and keys have no places in common.
+    Without token ids, induction and duplicate are left out. A score is NaN if no query has it:
+    for example, if no token occurs twice, or in cross-attention, where queries have no position.
 
     Args:
-        call: whose heads.
-        even: the same for the calls of a recording; default one of its own.
-        heads: of which heads, by their places in the call; default all.
+        call: the call to score.
+        chance: a cache to share between the calls of a recording; default a new one.
+        heads: the heads, by their index in the call; default all.
     """
 
-    def __init__(self, call: Call, even: Even | None = None, heads: slice = ALL) -> None:
-        self.call, self.heads, self._even = call, heads, even or Even()
-        is_known = call.ids is not None
-        names = [name for name in (*SCORES, *MEANS) if is_known or name not in BY_TOKENS]
+    def __init__(self, call: Call, chance: ChanceScores | None = None, heads: slice = ALL) -> None:
+        self.call, self.heads = call, heads
+        self._chance = chance or ChanceScores()
+        has_ids = call.ids is not None
+        names = [name for name in (*SCORES, *MEANS) if has_ids or name not in BY_TOKENS]
         self._statistics = {name: STATISTICS[name](call) for name in names}
         self._linear = [name for name in names if name in SCORES and name != "broad"]
-        self._learned = of.LearnedSink()
+        self._learned = statistics.LearnedSink()
 
-    def take(self, run: range, *others: Statistic) -> None:
-        """Take in a run of rows; `others` are told of its blocks too."""
-        statistics = (*self._statistics.values(), self._learned, *others)
-        self.call.gathered(*statistics, heads=self.heads, within=run)
-        self._even.rows(self.call, self._linear, run)
+    def add_rows(self, run: range, *others: Statistic) -> None:
+        """Gather a run of rows; the blocks are passed to `others` too."""
+        gathered = (*self._statistics.values(), self._learned, *others)
+        self.call.gather(*gathered, heads=self.heads, within=run)
+        self._chance.rows(self.call, self._linear, run)
 
     def totals(self) -> ScoreTotals:
-        """Each score of each head, and entropy and distance, added up over the rows taken in."""
-        evenly = self._even.rows(self.call, self._linear, range(0))
-        taken = 1 - self._learned.result()  # NaN where a row was not taken in
+        """Return each score of each head, entropy and distance, summed over the gathered rows."""
+        uniform = self._chance.rows(self.call, self._linear, range(0))
+        row_totals = 1 - self._learned.result()  # NaN in rows that are not gathered
         values = {name: statistic.result() for name, statistic in self._statistics.items()}
         chances = {}
-        for name, rows in evenly.items():
-            shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
+        for name, rows in uniform.items():
+            shares = (rows[self.heads] if len(rows) > 1 else rows) * row_totals
             chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
         of_values = Total.of(torch.stack([*values.values()]))
         of_chance = Total.of(torch.stack([*chances.values()]))
         return ScoreTotals(tuple(values), of_values, tuple(chances), of_chance)
 
-    def found(self) -> dict[str, Evidence]:
-        """Their means over the rows taken in."""
+    def evidence(self) -> dict[str, ScoreEvidence]:
+        """Return the means over the gathered rows."""
         return self.totals().evidence()
 
 
 def totals(
-    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+    call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> ScoreTotals:
-    """Each score of each head, and entropy and distance, in one pass over every row of the map."""
-    gathering = Gathering(call, even)
-    gathering.take(range(call.shape[1]), Progress(progress))
-    return gathering.totals()
+    """Sum each score of each head, entropy and distance, in one pass over all rows of the map."""
+    gatherer = ScoreGatherer(call, chance)
+    gatherer.add_rows(range(call.shape[1]), Progress(progress))
+    return gatherer.totals()
 
 
 def over_parts(
-    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+    call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> ScoreTotals:
-    """The same over all parts of the call's text, such as windows."""
-    parts = call.parts
-    each = (totals(part, even, within(progress, i, len(parts))) for i, part in enumerate(parts))
+    """Sum the `totals` of all parts of the call's text, such as windows."""
+    parts, count = call.parts, len(call.parts)
+    each = (totals(part, chance, sub_progress(progress, i, count)) for i, part in enumerate(parts))
     return functools.reduce(ScoreTotals.plus, each)
 
 
 def evidence(
-    call: Call, even: Even | None = None, progress: Tell = lambda share: None
-) -> dict[str, Evidence]:
-    """The means of `totals`."""
-    return totals(call, even, progress).evidence()
+    call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
+) -> dict[str, ScoreEvidence]:
+    """Return the means of `totals`."""
+    return totals(call, chance, progress).evidence()
 
 
 def ids_of(call: Call) -> Tensor:
-    """The tokens of the keys; raises a RunError where they are not known."""
+    """Return the token ids of the keys; raise a RunError if they are unknown."""
     if call.ids is None:
         raise RunError(
-            f"no tokens of {call.name}",
-            expected="a model that was given input_ids, and attends to them",
+            f"no token ids of {call.name}",
+            expected="a model that takes input_ids, and attends to them",
         )
     return call.ids
 
 
-def _even(causes: AttentionInputs) -> AttentionInputs:
-    """The causes of a map that spreads each row over all that the mask allows."""
-    (_, N, M), mask, heads = causes.shape, causes.mask, 1
-    if mask is not None and N:  # a table may have rows of its own for each head
-        row = mask.crop(causes.shape, slice(0, 1))
+def _uniform(inputs: AttentionInputs) -> AttentionInputs:
+    """Return the attention inputs of a map that attends uniformly to all unmasked keys."""
+    (_, N, M), mask, heads = inputs.shape, inputs.mask, 1
+    if mask is not None and N:  # a mask may differ from head to head
+        row = mask.crop(inputs.shape, slice(0, 1))
         heads = len(row) if row.ndim == 3 else 1
-    kind = torch.promote_types(causes.query.dtype, torch.float32)
-    nothing = causes.query.new_zeros((), dtype=kind)
-    return AttentionInputs(nothing.expand(heads, N, 1), nothing.expand(1, M, 1), 1.0, mask)
+    dtype = torch.promote_types(inputs.query.dtype, torch.float32)
+    zero = inputs.query.new_zeros((), dtype=dtype)
+    return AttentionInputs(zero.expand(heads, N, 1), zero.expand(1, M, 1), 1.0, mask)
 
 
 def _are_equal(ids: Tensor | None, others: Tensor | None) -> bool:

@@ -1,7 +1,7 @@
-"""The heads of a model over many texts: each score is a mean over the queries of all of them.
+"""Head scores over many texts: each score is a mean over the queries of all texts.
 
 A text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so
-that neither the order of the texts nor who read which changes a bit.
+the result does not depend on the order of the texts or on their split among processes.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from heedful.errors import RunError
-from heedful.recording.head_scores import Even, ScoreTotals, over_parts
-from heedful.recording.heads import Head, heads_with, with_sure_ids
-from heedful.recording.progress import Tell, within
-from heedful.recording.proof import LAYOUTS, WORDS
+from heedful.recording.head_scores import ChanceScores, ScoreTotals, over_parts
+from heedful.recording.heads import Head, heads_with, with_reliable_ids
+from heedful.recording.progress import OnProgress, sub_progress
+from heedful.recording.proof import LAYOUTS, PROOFS
 from heedful.recording.recording import Recording
 
-Number: TypeAlias = tuple[int, ...]  # that of a recording among all, whoever made it
+Number: TypeAlias = tuple[int, ...]  # a recording's number among those of all processes
 
 
 @dataclass
 class CallTotal:
-    """One call of a model's pass over all recordings: a `Place`, and its scores added up.
+    """One call of a model's pass with its scores summed over all recordings; a `CallInfo`.
 
-    at: its place among the calls of a pass. first: the first recording that has it, which says
-    `kind`, `pass_index` and `at`. proof, layout: the worst of any recording; why: that of the first
-    with the worst proof, told_by. totals: None where it is refuted on any text.
+    call_index: its index among the calls of a pass. first: the first recording with the call, from
+    which `kind`, `pass_index` and `call_index` are. proof, layout: the worst of all recordings.
+    why: from `why_from`, the first with the worst proof. totals: None if refuted on any text.
     """
 
     name: str
@@ -34,16 +34,16 @@ class CallTotal:
     heads: list[int]
     kind: str
     pass_index: int
-    at: int
+    call_index: int
     first: Number
     proof: str
     layout: str
     why: str
-    told_by: Number
+    why_from: Number
     totals: ScoreTotals | None
 
     def plus(self, other: CallTotal) -> CallTotal:
-        """Both together; raises a RunError where they are not of the same heads."""
+        """Add the totals of other recordings; raise a RunError if the heads differ."""
         if self.heads != other.heads:
             raise RunError(
                 f"{self.name} has {len(self.heads)} heads on one text and {len(other.heads)} on "
@@ -51,29 +51,29 @@ class CallTotal:
                 expected="the same heads on every text",
             )
         early = min(self, other, key=lambda call: call.first)
-        worst = min(self, other, key=lambda call: (-WORDS.index(call.proof), call.told_by))
+        worst = min(self, other, key=lambda call: (-PROOFS.index(call.proof), call.why_from))
         return CallTotal(
             self.name, self.layer, self.heads,
-            early.kind, early.pass_index, early.at, early.first,
+            early.kind, early.pass_index, early.call_index, early.first,
             worst.proof, max(self.layout, other.layout, key=LAYOUTS.index),
-            worst.why, worst.told_by,
+            worst.why, worst.why_from,
             None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
         )  # fmt: skip
 
 
 @dataclass
 class HeadTotals:
-    """What is gathered of every head over many recordings of one model.
+    """The scores of every head, summed over many recordings of one model.
 
-    calls: by the name of their module, and which call of that module in a pass.
-    missed: modules whose attention was not understood, and why.
+    calls: by the name of the module, and the index of the call among those of the module in a pass.
+    missed: modules whose attention was not recorded, and why.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
-    >>> together = HeadTotals()
+    >>> totals = HeadTotals()
     >>> for number, size in enumerate((3, 9)):
-    ...     together.add(from_attentions([torch.eye(size).expand(1, 2, size, size)]), (number,))
-    >>> head, _ = together.heads()
+    ...     totals.add(from_attentions([torch.eye(size).expand(1, 2, size, size)]), (number,))
+    >>> head, _ = totals.heads()
     >>> head.kind, head.self_, head.queries["self"]  # 2 of 3 queries have a choice, 8 of 9
     ('self', 1.0, 10)
     """
@@ -83,58 +83,58 @@ class HeadTotals:
 
     def add(
         self, recording: Recording, number: Number, name: str = "",
-        progress: Tell = lambda share: None,
+        progress: OnProgress = lambda share: None,
     ) -> None:  # fmt: skip
-        """Take in all sequences of a recording.
+        """Add all sequences of a recording.
 
         Args:
-            recording: of the same model as the others.
-            number: its own among all; the first one that has a call says what it is.
-            name: what it is of, for the reason why a call is refuted.
-            progress: is told of the share that is done, 0 to 1.
+            recording: a recording of the same model.
+            number: its number among all recordings; the lowest one determines a call's `kind`.
+            name: the name of its text, for the reason why a call is refuted.
+            progress: called with the completed share, 0 to 1.
 
         Raises:
-            RunError: a row that is not the model's, or other heads than before.
+            RunError: a row that differs from the model's, or a different number of heads.
         """
         self.missed = {**recording.missed, **self.missed}
-        sequences, even = recording.sequences, Even()
-        for done, sequence in enumerate(sequences):
-            seen: Counter[str] = Counter()
-            calls = with_sure_ids(list(sequence))
-            for at, call in enumerate(calls):
+        sequences, chance_scores = recording.sequences, ChanceScores()
+        for completed, sequence in enumerate(sequences):
+            counts: Counter[str] = Counter()
+            calls = with_reliable_ids(list(sequence))
+            in_sequence = sub_progress(progress, completed, len(sequences))
+            for i, call in enumerate(calls):
                 is_refuted = call.proof == "refuted"
-                tell = within(within(progress, done, len(sequences)), at, len(calls))
-                totals = None if is_refuted else over_parts(call, even, tell)
+                in_call = sub_progress(in_sequence, i, len(calls))
+                totals = None if is_refuted else over_parts(call, chance_scores, in_call)
                 where = f" (of {name})" if name and is_refuted else ""
                 total = CallTotal(
-                    call.name, call.layer, call.heads, call.kind, call.pass_index, at, number,
+                    call.name, call.layer, call.heads, call.kind, call.pass_index, i, number,
                     call.proof, call.layout, f"{call.why}{where}", number, totals,
                 )  # fmt: skip
-                self._keep((call.name, seen[call.name]), total)
-                seen[call.name] += 1
+                self._add_call((call.name, counts[call.name]), total)
+                counts[call.name] += 1
 
     def merge(self, other: HeadTotals) -> None:
-        """Take in what another has seen, of other recordings; as if this one had seen them."""
+        """Add the totals of other recordings."""
         self.missed = {**other.missed, **self.missed}
         for key, call in other.calls.items():
-            self._keep(key, call)
+            self._add_call(key, call)
 
     def heads(self) -> list[Head]:
-        """Every head of every call; `call` is its place in a pass over one text."""
+        """Return every head of every call; `call` is its index in a pass over one text."""
         heads = []
         for call in (self.calls[key] for key in self._ordered()):
-            heads += heads_with(
-                call, call.at, {} if call.totals is None else call.totals.evidence()
-            )
+            evidence = {} if call.totals is None else call.totals.evidence()
+            heads += heads_with(call, call.call_index, evidence)
         return heads
 
     def certificate(self) -> list[tuple[str, CallTotal]]:
-        """Each call by its module's name; its `proof` and `why` are the worst of any recording."""
+        """Return each call with its module's name; `proof` and `why` are the worst of all."""
         return [(name, self.calls[name, nth]) for name, nth in self._ordered()]
 
     def _ordered(self) -> list[tuple[str, int]]:
-        return sorted(self.calls, key=lambda key: (self.calls[key].at, key))
+        return sorted(self.calls, key=lambda key: (self.calls[key].call_index, key))
 
-    def _keep(self, key: tuple[str, int], call: CallTotal) -> None:
-        known = self.calls.get(key)
-        self.calls[key] = call if known is None else known.plus(call)
+    def _add_call(self, key: tuple[str, int], call: CallTotal) -> None:
+        earlier = self.calls.get(key)
+        self.calls[key] = call if earlier is None else earlier.plus(call)

@@ -1,4 +1,4 @@
-"""The heads of a recording as a list: where each is, its scores, its kind, and the evidence."""
+"""The heads of a recording as a list: layer and head, scores, kind, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from torch import Tensor
 
 from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recording.call import Call
-from heedful.recording.head_scores import Even, Evidence, over_parts
+from heedful.recording.head_scores import ChanceScores, ScoreEvidence, over_parts
 from heedful.recording.module_names import side_of
-from heedful.recording.progress import Tell, within
-from heedful.recording.proof import Known
+from heedful.recording.progress import OnProgress, sub_progress
+from heedful.recording.proof import Provable
 
 
-class Place(Known, Protocol):
-    """Which heads, of what, and how much of it is certain: a call, or the same call of many texts.
-
-    Each is as in `Head`; `heads` are the model's own numbers.
-    """
+class CallInfo(Provable, Protocol):
+    """Name, heads and proof of a call, or of the same call over many texts; fields as in `Head`."""
 
     name: str
     layer: int | None
@@ -28,27 +25,27 @@ class Place(Known, Protocol):
 
     @property
     def heads(self) -> list[int]:
-        """The model's own number of each head."""
+        """The model's number of each head."""
 
 
 class Head(NamedTuple):
     """One head of one call on one sequence.
 
-    layer, head: the model's own numbers, from 0; a layer is None where the module's name has none.
+    layer, head: the model's numbers, from 0; `layer` is None if the module's name has no number.
     previous, sink, self_, local, broad, induction, duplicate: the scores, 0 to 1, each a mean over
-        the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None where the
-        call or its text can say nothing: previous, self_ and local of cross-attention; induction
-        and duplicate without the tokens' ids, or where no token comes again; all of a refuted call.
+        the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None where
+        undefined: previous, self_ and local in cross-attention; induction and duplicate without
+        token ids, or without a repeated token; all scores of a refuted call.
     entropy, distance: means over all queries, in nats and in tokens; None as above.
-    kind: the score by which the head is called, such as "previous" or "self"; "-" where none is
-        high, rests on enough queries and is above chance (the rule is in `heedful.head_kinds`).
-    call: the place of the call in its sequence, so that `recording[head.call]` is it.
-    name: that of the module. attention: "self", "causal" or "cross". pass_index: as the call's.
-    proof, layout, why: as the call's.
-    chance: for each score by its name, "self" for self_, what the same rows give with their keys
-        shuffled within what the mask allows; None where the score is None, and of broad, which
-        shuffling does not change.
-    queries: for each score by its name, on how many queries it rests; 0 where it is None.
+    kind: the score that names the head, such as "previous" or "self"; "-" if no score is high,
+        above chance and based on enough queries (`heedful.head_kinds` has the rule).
+    call: the index of the call in its sequence: `recording[head.call]`.
+    name: the name of the module. attention: "self", "causal" or "cross". pass_index, proof, layout,
+        why: those of the call.
+    chance: the expectation of each score, by name ("self" for self_), if each row shuffles its
+        weights among the unmasked keys; None if the score is None, and for broad, which shuffling
+        does not change.
+    queries: the number of queries that each score rests on, by name; 0 if the score is None.
     """
 
     layer: int | None
@@ -79,52 +76,52 @@ class Head(NamedTuple):
         return {name: getattr(self, _field(name)) for name in SCORES}
 
 
-def heads_of(calls: list[Call], progress: Tell | None = None) -> list[Head]:
-    """The heads of calls of one sequence, call by call.
+def heads_of(calls: list[Call], progress: OnProgress | None = None) -> list[Head]:
+    """Return the heads of all calls of a sequence, call by call.
 
-    They are all of a sequence, so that those of two texts are known by their cross-attention;
-    `progress` is told of the share that is done, 0 to 1.
+    Pass all calls: their cross-attention shows whether the model reads two texts. `progress` is
+    called with the completed share, 0 to 1.
     """
-    even, heads = Even(), []
-    for at, call in enumerate(with_sure_ids(calls)):
-        is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
-        tell = within(progress, at, len(calls))
-        numbers = {} if is_refuted else over_parts(call, even, tell).evidence()
-        heads += heads_with(call, at, numbers)
+    chance_scores, heads = ChanceScores(), []
+    for i, call in enumerate(with_reliable_ids(calls)):
+        is_refuted = call.proof == "refuted"  # its heads are listed without scores
+        in_call = sub_progress(progress, i, len(calls))
+        evidence = {} if is_refuted else over_parts(call, chance_scores, in_call).evidence()
+        heads += heads_with(call, i, evidence)
     return heads
 
 
-def with_sure_ids(calls: list[Call]) -> list[Call]:
-    """The calls of a sequence; of two texts, with the tokens that their module's name says."""
-    if not any(call.crosses for call in calls):
+def with_reliable_ids(calls: list[Call]) -> list[Call]:
+    """Return the calls; with two texts, drop ids unless the module's name tells which text."""
+    if not any(call.is_cross for call in calls):
         return calls
     has_encoder = any(side_of(call.name) == "encoder" for call in calls)
     return [call if side_of(call.name, has_encoder) else replace(call, ids=None) for call in calls]
 
 
-def heads_with(call: Place, at: int, numbers: dict[str, Evidence]) -> list[Head]:
-    """The heads of the call at a place, by the numbers of all of them; none where it is refuted."""
-    return [_head(call, at, i, numbers) for i in range(len(call.heads))]
+def heads_with(call: CallInfo, index: int, evidence: dict[str, ScoreEvidence]) -> list[Head]:
+    """Return the heads of the call at an index; without scores if there is no evidence."""
+    return [_head(call, index, i, evidence) for i in range(len(call.heads))]
 
 
-def _head(call: Place, at: int, i: int, numbers: dict[str, Evidence]) -> Head:
+def _head(call: CallInfo, index: int, i: int, evidence: dict[str, ScoreEvidence]) -> Head:
     names = (*SCORES, *MEANS)
-    means = {name: _number(numbers[name].mean, i) if name in numbers else None for name in names}
+    means = {name: _number(evidence[name].mean, i) if name in evidence else None for name in names}
     chance = {
-        name: _number(numbers[name].chance, i) if name in numbers else None for name in SCORES
+        name: _number(evidence[name].chance, i) if name in evidence else None for name in SCORES
     }
-    queries = {name: int(numbers[name].queries[i]) if name in numbers else 0 for name in SCORES}
+    queries = {name: int(evidence[name].queries[i]) if name in evidence else 0 for name in SCORES}
     return Head(
         layer=call.layer, head=call.heads[i],
         **{_field(name): number for name, number in means.items()},
-        kind=kind_of({name: means[name] for name in SCORES}, chance, queries) if numbers else NONE,
-        call=at, name=call.name, attention=call.kind, pass_index=call.pass_index,
+        kind=kind_of({name: means[name] for name in SCORES}, chance, queries) if evidence else NONE,
+        call=index, name=call.name, attention=call.kind, pass_index=call.pass_index,
         proof=call.proof, layout=call.layout, why=call.why, chance=chance, queries=queries,
     )  # fmt: skip
 
 
 def _field(name: str) -> str:
-    """The field of a score: `self` would be Python's own."""
+    """Return the field of a score; `self` cannot be a field of a NamedTuple."""
     return "self_" if name == "self" else name
 
 

@@ -1,7 +1,7 @@
-"""How a model cuts an image into patches: told by its own configuration, else by sizes.
+"""How a model cuts an image into patches, read from its configuration or inferred from sizes.
 
-Patches are read row by row. Before them may stand tokens of no patch: a class token, a distillation
-token, registers. A `Picture` is such an image with its patches as the tokens of a call.
+Patches are in row-major order. Other tokens may precede them: a class token, a distillation token,
+registers. A `Picture` is an image whose patches are the tokens of a call.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from torch import Tensor, nn
 
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-# Parameters of transformers' models and of others, each with the name of its tokens; in this order
-APART = {
+# Names of parameters for tokens before the patches, with the names of these tokens, in their order
+EXTRA_TOKENS = {
     "cls_token": "[CLS]", "class_token": "[CLS]", "class_embedding": "[CLS]",
     "distillation_token": "[DIST]", "dist_token": "[DIST]",
     "register_tokens": "[REG", "reg_token": "[REG",
 }  # fmt: skip
-MOST_APART = 8  # tokens before the patches that sizes alone may tell
-STRIDES = (4, 8, 16, 32, 64)  # of a network of convolutions, whose last patch may reach outside
-LEAST = 2  # rows and columns of a grid that sizes alone may tell
+MOST_EXTRA = 8  # the most tokens before the patches that `inferred` assumes
+STRIDES = (4, 8, 16, 32, 64)  # of convolutional networks, whose last patch may cross the border
+LEAST = 2  # the fewest rows and columns of a grid that `inferred` assumes
 
 
 class Patches(NamedTuple):
     """How one part of a model cuts an image.
 
-    module: the part's name, "" for all of the model. height, width: of a patch, in pixels.
-    before: the names of the tokens before the patches. window, shift: where attention is within
-    windows of so many patches to a side, and how many patches these are moved by (Swin).
-    assumed: what of this is a guess: "" nothing, "apart" what stands before, "assumed" all.
+    module: the part's name, "" for the full model. height, width: those of a patch, in pixels.
+    before: the names of the tokens before the patches. window, shift: the side of an attention
+    window and the shift of the windows, in patches (Swin); 0 without windows.
+    assumed: what is a guess: "" nothing, "apart" the tokens before, "assumed" everything.
     """
 
     module: str
@@ -44,11 +44,11 @@ class Patches(NamedTuple):
     assumed: str = ""
 
     def grid(self, pixels: Tensor) -> tuple[int, int]:
-        """How many rows and columns of whole patches an image (h, w, 3) has."""
+        """Return the number of rows and columns of complete patches in an image (h, w, 3)."""
         return pixels.shape[0] // self.height, pixels.shape[1] // self.width
 
     def has(self, module: str) -> bool:
-        """Whether a module is in the part."""
+        """Return whether a module is in the part."""
         return is_in(module, self.module)
 
 
@@ -56,10 +56,10 @@ class Patches(NamedTuple):
 class Picture:
     """The image under an axis of a call.
 
-    pixels: uint8 (h, w, 3), as the model saw it. rows, columns: of the patches that cover it.
-    places: (L,), for each token the number of its patch, row by row, or −1 for one that is none.
-    before: the names of these, such as [CLS]. assumed: in words what of all this is a guess; empty
-    where the model told it.
+    pixels: uint8 (h, w, 3), as given to the model. rows, columns: the grid of patches.
+    places: (L,), for each token the row-major index of its patch, or −1 if it is no patch.
+    before: the names of the other tokens, such as [CLS]. assumed: a note on what is a guess; empty
+    if all is from the model's configuration.
     """
 
     pixels: Tensor
@@ -71,13 +71,13 @@ class Picture:
 
     def __repr__(self) -> str:
         h, w = self.pixels.shape[:2]
-        apart = f", {', '.join(self.before)} apart" if self.before else ""
+        extra = f", {', '.join(self.before)} apart" if self.before else ""
         size = f"{h} × {w} pixels, {self.rows} × {self.columns} patches"
-        return f"<Picture of {size}{apart}{f', {self.assumed}' if self.assumed else ''}>"
+        return f"<Picture of {size}{extra}{f', {self.assumed}' if self.assumed else ''}>"
 
     @property
     def names(self) -> list[str]:
-        """A short name for each token: its patch as "row,column", from 0; "[CLS]" and others."""
+        """The name of each token: "row,column" of its patch, from 0; or a name such as "[CLS]"."""
         others, columns = iter(self.before), self.columns
         return [
             next(others, "[none]") if place < 0 else f"{place // columns},{place % columns}"
@@ -85,9 +85,9 @@ class Picture:
         ]
 
     def laid(self, row: Tensor) -> Tensor:
-        """Weights on the tokens of the axis, (…, L), over the picture: (…, rows, columns).
+        """Arrange weights on the tokens, (…, L), as a grid of patches: (…, rows, columns).
 
-        A patch that is no token of the axis, as one outside of a window, has NaN.
+        A patch that is not a token of the axis, such as one outside the window, is NaN.
         """
         table = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
         is_patch = self.places >= 0
@@ -96,42 +96,42 @@ class Picture:
 
 
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
-    """How the parts of a model cut images, as its own configuration tells; deepest names first.
+    """Return how the parts of a model cut images; the deepest modules come first.
 
-    Configurations are transformers': `patch_size`, and a Swin block's window. Of another model a
-    convolution that steps as far as it reaches is assumed to be what cuts.
+    Reads the configuration of transformers: `patch_size`, and the window of a Swin block. For other
+    models, the first convolution whose stride equals its kernel size is assumed to cut the image.
     """
-    written = {
+    custom = {
         part: name
         for part, name in parts.items()
         if not type(part).__module__.startswith("torch.nn.")
     }
-    patches = [*_windows(model, written), *_configured(written)] or list(_convolving(model, parts))
+    patches = [*_windows(model, custom), *_configured(custom)] or list(_convolutions(model, parts))
     return sorted(patches, key=lambda cut: -len(cut.module))
 
 
 def _configured(parts: Modules) -> Iterator[Patches]:
-    known: list[str] = []
+    configured: list[str] = []
     for module, name in parts.items():
         config: Any = getattr(module, "config", None) if _has(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
-        # patches of sounds and of series have another configuration
-        sees = any(hasattr(config, field) for field in ("image_size", "num_channels"))
-        sees = sees or "vision" in str(getattr(config, "model_type", ""))
-        if sides is None or not sees or hasattr(config, "window_size"):
+        # models of audio and of time series have patches too
+        is_vision = any(hasattr(config, field) for field in ("image_size", "num_channels"))
+        is_vision = is_vision or "vision" in str(getattr(config, "model_type", ""))
+        if sides is None or not is_vision or hasattr(config, "window_size"):
             continue
-        if any(is_in(name, outer) for outer in known):
+        if any(is_in(name, outer) for outer in configured):
             continue
-        known.append(name)
-        yield Patches(plain_name(name), *sides, before=_apart(module))
+        configured.append(name)
+        yield Patches(plain_name(name), *sides, before=_extra_tokens(module))
 
 
 def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
-    """Blocks of Swin, which know their window, how far it is moved, and their stage's grid."""
+    """Yield the patches of Swin's blocks, which store window, shift and the grid of their stage."""
     module: Any
     for module, name in parts.items():
-        wanted = ("window_size", "shift_size", "input_resolution")
-        if not all(_has(module, each) for each in wanted):
+        attributes = ("window_size", "shift_size", "input_resolution")
+        if not all(_has(module, attribute) for attribute in attributes):
             continue
         config: Any = getattr(module, "config", None) or getattr(model, "config", None)
         image = _sides(getattr(config, "image_size", None))
@@ -142,7 +142,7 @@ def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
 
 
 def _has(module: Any, name: str) -> bool:
-    """As `hasattr`, without the error that torch words for each name that a module lacks."""
+    """Return `hasattr(module, name)`, without the cost of torch's message for a missing name."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return hasattr(module, name)
     if name in module.__dict__ or name in module._buffers or name in module._parameters:
@@ -150,72 +150,71 @@ def _has(module: Any, name: str) -> bool:
     return name in module._modules or hasattr(type(module), name)
 
 
-def _convolving(model: nn.Module, parts: Modules) -> Iterator[Patches]:
+def _convolutions(model: nn.Module, parts: Modules) -> Iterator[Patches]:
     for module in parts:
         if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
             continue
         height, width = module.kernel_size
         if module.kernel_size == module.stride and min(height, width) > 1:
-            yield Patches("", height, width, _apart(model), assumed="assumed")
+            yield Patches("", height, width, _extra_tokens(model), assumed="assumed")
             return
 
 
-def _apart(module: nn.Module) -> tuple[str, ...]:
-    """The names of the tokens before the patches, by the parameters that they come from."""
+def _extra_tokens(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the tokens before the patches, from the names of parameters."""
     counts = {}
     for name, parameter in module.named_parameters():
         last = name.rpartition(".")[2]
-        if last in APART:
+        if last in EXTRA_TOKENS:
             counts[last] = parameter.numel() // parameter.shape[-1]
     return tuple(
         f"{label} {n + 1}]" if label == "[REG" else label
-        for last, label in APART.items()
+        for last, label in EXTRA_TOKENS.items()
         for n in range(counts.get(last, 0))
     )
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Height and width, of one number or two."""
     sides = size if isinstance(size, tuple | list) else (size, size)
     if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
         return None
     return int(sides[0]), int(sides[1])
 
 
-def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> Patches | None:
-    """Square patches that cover an image and are as many as some tokens, but for a few before them.
+def inferred(tokens: int, height: int, width: int, extra: int | None = None) -> Patches | None:
+    """Infer square patches from an image's size and the number of tokens; None if none fit.
 
-    Where none do so without a rest, those of a network that halves an image several times: the last
-    row and column may reach outside of it. `apart` is how many stand before them, where known.
+    A few tokens may precede the patches; `extra` is their number, if known. If no patches divide
+    the image, assume the stride of a convolutional network, whose last patches cross the border.
 
     >>> inferred(197, 224, 224)
     Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')
     """
-    for some in range(MOST_APART + 1) if apart is None else [apart]:
+    for count in range(MOST_EXTRA + 1) if extra is None else [extra]:
         for side in range(1, min(height, width) // LEAST + 1):
             if height % side or width % side:
                 continue
-            if (height // side) * (width // side) == tokens - some:
-                return Patches("", side, side, numbered(some), assumed="assumed")
-    for side in () if apart else STRIDES:
+            if (height // side) * (width // side) == tokens - count:
+                return Patches("", side, side, numbered(count), assumed="assumed")
+    for side in () if extra else STRIDES:
         if -(-height // side) * -(-width // side) == tokens:
             return Patches("", side, side, assumed="assumed")
     return None
 
 
-def numbered(apart: int) -> tuple[str, ...]:
-    """Names of tokens before the patches of which nothing but their number is known."""
-    return tuple(f"[{n}]" for n in range(apart))
+def numbered(count: int) -> tuple[str, ...]:
+    """Return names for tokens before the patches whose meaning is unknown."""
+    return tuple(f"[{n}]" for n in range(count))
 
 
 def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Tensor:
-    """For each token of an axis, the number of its patch, row by row; −1 for one that is none.
+    """Return for each token of an axis the row-major index of its patch; −1 if it is no patch.
 
-    `window` is the number of the window, of attention within windows.
+    `window` is the index of the window, for attention within windows.
     """
     if not patches.window:
-        apart = torch.full((len(patches.before),), -1, device="cpu")
-        return torch.cat([apart, torch.arange(rows * columns, device="cpu")])
+        extra = torch.full((len(patches.before),), -1, device="cpu")
+        return torch.cat([extra, torch.arange(rows * columns, device="cpu")])
     size = patches.window
     table = torch.full((-(-rows // size) * size, -(-columns // size) * size), -1, device="cpu")
     table[:rows, :columns] = torch.arange(rows * columns, device="cpu").view(rows, columns)
@@ -226,5 +225,5 @@ def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Ten
 
 
 def windows_of(patches: Patches, rows: int, columns: int) -> int:
-    """How many windows an image has; 1 where attention is over all of it."""
+    """Return the number of windows of an image; 1 if attention is over the full image."""
     return -(-rows // patches.window) * -(-columns // patches.window) if patches.window else 1

@@ -1,8 +1,8 @@
-"""A generation while it is made: the causes of each pass are appended to those before.
+"""The recording of a running generation: each pass appends its attention inputs.
 
-A causal row never changes once it is written, so that the first T tokens are the same recording
-whatever comes after them. Nothing of N × M is kept, and no pass once its rows are taken; views of
-what was kept stay what they are.
+In causal attention, later tokens do not change earlier rows. So the first T tokens remain the same
+recording while the text grows. No N × M table is stored, and a pass is freed once its rows are
+copied. Views of earlier tokens stay valid.
 
 H query heads, G key heads, n queries of a pass, M keys, T tokens so far.
 """
@@ -18,243 +18,246 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Mask, Window
 from heedful.recording.capture import Capture
-from heedful.recording.generation import allowed_rows, broken, goes_on, worst_of
+from heedful.recording.generation import allowed_rows, continues, error_of, no_continuation
 from heedful.recording.module_names import side_of
 from heedful.recording.real_tokens import RealTokens
 from heedful.recording.recording import Recording
 
-BEFOREHAND = 64  # rows for which there is room at first; then it doubles
+REMEDY = "record the generation, and view it with recording.stitched()"
+INITIAL_CAPACITY = 64  # rows of a buffer at first; it doubles when it is full
 
 
-class Growing:
-    """What a model attends to in a text that it continues, pass by pass; of one text.
+class LiveGeneration:
+    """The recording of one text that a model continues, extended pass by pass.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> from heedful.recorder import record
     >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
-    >>> cache, growing = model.new_cache(1, 8), Growing()
+    >>> cache, live = model.new_cache(1, 8), LiveGeneration()
     >>> for ids in ([1, 2, 3], [4], [5]):
     ...     with record(model) as recording:
     ...         _ = model.hidden_states(torch.tensor([ids]), cache=cache)
-    ...     growing.take(recording)
-    >>> growing.tokens, growing.recording(4)[1].shape
+    ...     live.append(recording)
+    >>> live.tokens, live.recording(4)[1].shape
     (5, (3, 4, 4))
     """
 
     def __init__(self) -> None:
         self.tokens = 0
         self.missed: dict[str, str] = {}
-        self._parts: dict[tuple[str, int], _Fixed | _Growth] = {}  # by module, and its n-th call
+        self._calls: dict[tuple[str, int], _FixedCall | _GrowingCall] = {}  # by module and index
 
-    @torch.inference_mode(False)  # what is kept is written into by whoever looks at it
+    @torch.inference_mode(False)  # the stored tensors may be written into later
     @torch.no_grad()
-    def take(self, recording: Recording) -> None:
-        """Append a pass, and let the recording go on without it; the first is that of the prompt.
+    def append(self, recording: Recording) -> None:
+        """Append a pass and remove it from the recording; the first pass is that of the prompt.
 
         Raises:
-            RunError: a pass that does not go on from those before, a batch, positions that are a
-                bias of all queries and keys, or a mask that is neither causal nor a window.
+            RunError: a pass that does not continue the earlier ones, a batch, a position bias of
+                queries and keys, or a mask that is neither causal nor a window.
         """
         self.missed |= recording.missed
-        counted: dict[str, int] = {}
-        for capture in recording.taken():
-            n = counted[capture.name] = counted.get(capture.name, -1) + 1
+        counts: dict[str, int] = {}
+        for capture in recording.pop_captures():
+            n = counts[capture.name] = counts.get(capture.name, -1) + 1
             key = capture.name, n
-            if key in self._parts:
-                self._parts[key].take(capture)
+            if key in self._calls:
+                self._calls[key].append(capture)
             elif self.tokens:
-                raise broken(capture, 0)
+                raise no_continuation(capture, 0)
             else:
                 is_encoder = capture.kind != "cross" and side_of(capture.name) == "encoder"
-                self._parts[key] = _Fixed(capture) if is_encoder else _Growth(capture)
-        lengths = {part.length for part in self._parts.values() if part.grows}
+                self._calls[key] = _FixedCall(capture) if is_encoder else _GrowingCall(capture)
+        lengths = {call.length for call in self._calls.values() if call.grows}
         if len(lengths) > 1:
-            what = "layers that have seen different numbers of tokens"
-            raise RunError(what, cause="a pass that was cut off")
+            raise RunError(
+                "layers with different numbers of tokens", cause="a pass that was interrupted"
+            )
         self.tokens = lengths.pop() if lengths else 0
 
-    def until(self, tokens: int) -> Growing:
-        """A copy with the first tokens alone, that grows by itself."""
-        growing = Growing()
-        growing.missed = dict(self.missed)
-        growing.tokens = self._checked(tokens)
+    def until(self, tokens: int) -> LiveGeneration:
+        """Return a copy of the first tokens that grows independently."""
+        live = LiveGeneration()
+        live.missed = dict(self.missed)
+        live.tokens = self._check_tokens(tokens)
         with torch.inference_mode(False):
-            growing._parts = {key: part.until(tokens) for key, part in self._parts.items()}
-        return growing
+            live._calls = {key: call.until(tokens) for key, call in self._calls.items()}
+        return live
 
     def recording(self, tokens: int | None = None) -> Recording:
-        """The first T tokens, default all, as one pass over them is recorded: views, no copies.
+        """Return a recording of the first T tokens, default all, as one pass; views, no copies.
 
         Raises:
             ArgumentError: more tokens than there are, or none.
         """
-        size = self._checked(self.tokens if tokens is None else tokens)
-        recording = Recording([part.capture(size) for part in self._parts.values()])
+        size = self._check_tokens(self.tokens if tokens is None else tokens)
+        recording = Recording([call.capture(size) for call in self._calls.values()])
         recording.missed.update(self.missed)
         return recording
 
-    def _checked(self, tokens: int) -> int:
+    def _check_tokens(self, tokens: int) -> int:
         if not 0 < tokens <= self.tokens:
             raise ArgumentError(f"{tokens} tokens", expected=f"1 to {self.tokens}")
         return tokens
 
 
-class _Rows:
-    """A tensor that grows along its last axis but one, in room that doubles."""
+class _Buffer:
+    """A tensor that grows along its second-to-last axis, in a buffer that doubles."""
 
     def __init__(self, first: Tensor) -> None:
-        self.length, self._room = 0, first[..., :0, :]
+        self.length, self._table = 0, first[..., :0, :]
         self.append(first)
 
     def append(self, rows: Tensor) -> None:
-        """Add rows (…, n, d) after those there are."""
+        """Append rows (…, n, d)."""
         end = self.length + rows.shape[-2]
-        if end > self._room.shape[-2]:
-            shape = (*rows.shape[:-2], max(2 * end, BEFOREHAND), rows.shape[-1])
+        if end > self._table.shape[-2]:
+            shape = (*rows.shape[:-2], max(2 * end, INITIAL_CAPACITY), rows.shape[-1])
             larger = torch.empty(shape, dtype=rows.dtype, device=rows.device)
             larger[..., : self.length, :] = self.first()
-            self._room = larger
-        self._room[..., self.length : end, :] = rows
+            self._table = larger
+        self._table[..., self.length : end, :] = rows
         self.length = end
 
     def first(self, rows: int | None = None) -> Tensor:
-        """The first rows, by default all, a view."""
-        return self._room[..., : self.length if rows is None else rows, :]
+        """Return a view of the first rows, by default all."""
+        return self._table[..., : self.length if rows is None else rows, :]
 
 
-class _Fixed:
-    """A call that is there once: an encoder's on the source."""
+class _FixedCall:
+    """A call that runs once: an encoder's on the source."""
 
     grows, length = False, 0
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
 
-    def take(self, capture: Capture) -> None:
-        raise broken(capture, 0)
+    def append(self, capture: Capture) -> None:
+        raise no_continuation(capture, 0)
 
-    def until(self, tokens: int) -> _Fixed:
+    def until(self, tokens: int) -> _FixedCall:
         return self
 
     def capture(self, tokens: int) -> Capture:
         return self._capture
 
 
-class _Growth:
-    """The calls of one module: causal ones get rows and keys, crossing ones rows alone."""
+class _GrowingCall:
+    """The calls of one module: causal attention appends rows and keys, cross-attention rows."""
 
     grows = True
 
     def __init__(self, first: Capture) -> None:
-        self._about, self._check = first, first.check
+        self._template, self._check = first, first.check
         self._crosses = first.kind == "cross"
         self._mask: Mask | None = None if self._crosses else Causal()
-        _check_form(first, self._crosses or goes_on(first))
-        self._fit(first, 0)
-        self._query, self._key, self._sums = map(_Rows, (first.query, first.key, _sums(first)))
+        _check_form(first, self._crosses or continues(first))
+        self._check_mask(first, 0)
+        self._query, self._key, self._sums = map(_Buffer, (first.query, first.key, _sums(first)))
         self._ids = first.ids_of_queries(0)
 
     @property
     def length(self) -> int:
-        """How many tokens it has seen."""
+        """The number of tokens so far."""
         return self._query.length
 
-    def take(self, capture: Capture) -> None:
-        """Append the rows of a pass, and its new keys; the others have to be those there are."""
+    def append(self, capture: Capture) -> None:
+        """Append the rows of a pass and its new keys; its other keys must equal the stored ones."""
         _check_form(capture)
         new = 0 if self._crosses else capture.query.shape[2]
-        held = capture.key.shape[2] - new
-        start = self._key.length - held  # above 0 where a cache forgets: it holds the last keys
-        anew = held <= 0 and not self._crosses  # the text is read from its beginning again
-        fits = start >= 0 and not anew and not (start and self._crosses)
-        fits = fits and capture.scale == self._about.scale
-        if not (fits and torch.equal(capture.key[:, :, :held], self._key.first()[:, :, start:])):
-            raise broken(capture, 0)
-        self._fit(capture, self.length)
-        self._key.append(capture.key[:, :, held:])
+        cached = capture.key.shape[2] - new
+        start = self._key.length - cached  # above 0 for a sliding cache: it has the last keys
+        restarts = cached <= 0 and not self._crosses  # the text is read again from its start
+        fits = start >= 0 and not restarts and not (start and self._crosses)
+        fits = fits and capture.scale == self._template.scale
+        if not (fits and torch.equal(capture.key[:, :, :cached], self._key.first()[:, :, start:])):
+            raise no_continuation(capture, 0)
+        self._check_mask(capture, self.length)
+        self._key.append(capture.key[:, :, cached:])
         self._query.append(capture.query)
         self._sums.append(_sums(capture))
-        self._check = max(self._check, capture.check, key=worst_of)
+        self._check = max(self._check, capture.check, key=error_of)
         ids = capture.ids_of_queries(0)
         self._ids = None if self._ids is None or ids is None else torch.cat([self._ids, ids])
 
-    def until(self, tokens: int) -> _Growth:
-        """A copy of the first tokens."""
-        growth = copy(self)
-        growth._query, growth._sums = (_Rows(of.first(tokens)) for of in (self._query, self._sums))
+    def until(self, tokens: int) -> _GrowingCall:
+        """Return a copy of the first tokens."""
+        new = copy(self)
+        new._query, new._sums = (_Buffer(rows.first(tokens)) for rows in (self._query, self._sums))
         if not self._crosses:
-            growth._key = _Rows(self._key.first(tokens))
-        growth._ids = None if self._ids is None else self._ids[:tokens]
-        return growth
+            new._key = _Buffer(self._key.first(tokens))
+        new._ids = None if self._ids is None else self._ids[:tokens]
+        return new
 
     def capture(self, tokens: int) -> Capture:
-        """The first tokens as one pass."""
+        """Return the first tokens as one pass."""
         key = self._key.first() if self._crosses else self._key.first(tokens)
         ids = None if self._ids is None else self._ids[None, :tokens]
         real = RealTokens.all_of(tokens, key.shape[2])._replace(mask=self._mask)
         return replace(
-            self._about, pass_index=0, kind="cross" if self._crosses else "causal",
+            self._template, pass_index=0, kind="cross" if self._crosses else "causal",
             query=self._query.first(tokens), key=key, tokens=[real], checked=self._check,
-            ids=self._about.ids if self._crosses else ids, query_ids=ids if self._crosses else None,
-            against={}, bias=None, sums=self._sums.first(tokens)[..., 0],
+            ids=self._template.ids if self._crosses else ids,
+            query_ids=ids if self._crosses else None, refutations={}, bias=None,
+            sums=self._sums.first(tokens)[..., 0],
         )  # fmt: skip
 
-    def _fit(self, capture: Capture, done: int) -> None:
-        """See that a pass has the mask of the whole; a window shows when it is full."""
+    def _check_mask(self, capture: Capture, earlier: int) -> None:
+        """Check that a pass continues the mask; a window is detected once it is full."""
         _, H, n, _ = capture.query.shape
-        start = 0 if self._crosses else done + n - capture.key.shape[2]
+        start = 0 if self._crosses else earlier + n - capture.key.shape[2]
         if not start and capture.tokens[0].mask == self._mask:
             return
         total = capture.key.shape[2] + start
 
-        def is_it(guess: Mask | None) -> bool:
+        def is_equal(guess: Mask | None) -> bool:
             for rows, allowed in allowed_rows(capture, 0):
                 table = nn.functional.pad(allowed, (start, 0))
-                here = slice(done + rows.start, done + rows.stop)
-                expected = True if guess is None else guess.crop((H, total, total), here)
+                run = slice(earlier + rows.start, earlier + rows.stop)
+                expected = True if guess is None else guess.crop((H, total, total), run)
                 if not bool((table == expected).all()):
                     return False
             return True
 
-        if is_it(self._mask):
+        if is_equal(self._mask):
             return
         *_, (_, last) = allowed_rows(capture, 0)
-        seen = int(last[0, -1].sum())
-        if self._mask == Causal() and seen and done <= seen:
-            self._mask = Causal() & Window(seen)
-            if is_it(self._mask):
+        size = int(last[0, -1].sum())
+        if self._mask == Causal() and size and earlier <= size:
+            self._mask = Causal() & Window(size)
+            if is_equal(self._mask):
                 return
         raise RunError(
             f"{capture.name} has a mask that is neither causal nor a window",
-            expected="one that stays what it is when the text goes on",
-            remedy="record the generation, and look at it with recording.stitched()",
+            expected="a mask whose rows do not change when the text grows",
+            remedy=REMEDY,
         )
 
 
 def _check_form(capture: Capture, fits: bool = True) -> None:
-    """Refuse a batch, padding, a bias of queries and keys, or another kind of call."""
+    """Raise a RunError for a batch, padding, a bias of queries and keys, or a non-causal call."""
     real, sinks, (B, H, n, _) = capture.tokens[0], capture.sinks, capture.query.shape
-    whole = len(real.queries) == n and len(real.keys) == capture.key.shape[2]
-    adds_nothing = True  # a bias may be the mask again: zero wherever it lets a key be seen
+    has_padding = len(real.queries) < n or len(real.keys) < capture.key.shape[2]
+    is_zero = True  # a bias that only repeats the mask is zero wherever a query may attend
     if capture.bias is not None:
         bias = capture.bias[0].expand(H, n, -1)
-        seen = allowed_rows(capture, 0)
-        adds_nothing = not any(bool((bias[:, rows] * allowed).any()) for rows, allowed in seen)
-    rules = {
-        "a batch": B == 1 and whole,
-        "positions that are a bias of queries and keys": adds_nothing,
+        runs = allowed_rows(capture, 0)
+        is_zero = not any(bool((bias[:, rows] * allowed).any()) for rows, allowed in runs)
+    conditions = {
+        "a batch": B == 1 and not has_padding,
+        "positions that are a bias of queries and keys": is_zero,
         "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
         "a call that is not causal": fits,
     }
-    why = next((name for name, holds in rules.items() if not holds), None)
-    if why:
+    fault = next((name for name, is_met in conditions.items() if not is_met), None)
+    if fault:
         raise RunError(
-            f"{why} in {capture.name}",
-            expected="one text that is continued, by causal attention",
-            remedy="record the generation, and look at it with recording.stitched()",
+            f"{fault} in {capture.name}",
+            expected="one text, continued by causal attention",
+            remedy=REMEDY,
         )
 
 
 def _sums(capture: Capture) -> Tensor:
-    """The log-sum-exps of a pass as rows, (1, H, n, 1), NaN where one is not known."""
+    """Return the log-sum-exps of a pass as rows, (1, H, n, 1); NaN if unknown."""
     return capture.row_sums(0).table[None, :, :, None]

@@ -1,4 +1,4 @@
-"""How parts of one call's map are computed, compared with what is known of it, and refused."""
+"""Rows of one call's map: computed, compared with known log-sum-exps, and refused if refuted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.ops import statistics as of
+from heedful.ops import statistics
 from heedful.ops.indexing import ALL, Index, as_slice, indices
-from heedful.ops.inputs import AttentionInputs, entries_of
+from heedful.ops.inputs import AttentionInputs, block_entries
 from heedful.ops.map_region import by_rows, weights
 from heedful.ops.statistics import Statistic
 from heedful.ops.top_k import Top
-from heedful.recording.capture import TOLD
+from heedful.recording.capture import TOLD_LAYOUT
 from heedful.recording.certificate import Check
-from heedful.recording.checks import whole
+from heedful.recording.checks import integer
 from heedful.recording.image_patches import Picture
-from heedful.recording.progress import Progress, Tell
+from heedful.recording.progress import OnProgress, Progress
 from heedful.recording.proof import Layout, Proof, proof_of
 from heedful.recording.row_sums import RowSums, unknown
 
 
 @dataclass
-class Rows:
-    """What a call can be asked of its rows, by its causes; `Call` says what each field is."""
+class CallRows:
+    """The fields of a call and the computation of its rows; `Call` documents the fields."""
 
     name: str
     layer: int | None
@@ -37,15 +37,15 @@ class Rows:
     causes: AttentionInputs
     check: Check
     index: int = 0
-    layout_of_axes: Layout = TOLD
-    sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
+    layout_of_axes: Layout = TOLD_LAYOUT
+    sums: RowSums = None  # type: ignore[assignment]  # default: unknown sums
     refutations: dict[int, str] = field(default_factory=dict, repr=False)
     row: int = 0
     sequence: int = 0
     part: int = 0
     batch: int = 1
     map_: Tensor | None = field(default=None, repr=False)
-    of_parts: Callable[[], list[Any]] | None = field(default=None, repr=False, compare=False)
+    list_parts: Callable[[], list[Any]] | None = field(default=None, repr=False, compare=False)
     value: Tensor | None = None
     ids: Tensor | None = None
     query_ids: Tensor | None = None
@@ -56,15 +56,15 @@ class Rows:
     unknown: int | None = None
     door: str = ""
     chosen: list[int] | None = None
-    intact: Callable[[], None] | None = field(default=None, repr=False)
-    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+    check_file: Callable[[], None] | None = field(default=None, repr=False)
+    recording_ref: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.sums is None:
             query = self.causes.query
             self.sums = RowSums(unknown(query), torch.arange(query.shape[1], device="cpu"))
 
-    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def proof(self) -> str:
@@ -78,17 +78,17 @@ class Rows:
 
     @property
     def why(self) -> str:
-        """What is missing to a proof, and what else a guessed layout may be; "" if nothing."""
+        """Why the call is not proved, and what else a guessed layout may be; "" if neither."""
         return "; ".join(filter(None, (self._proof.why, self.layout_of_axes.why)))
 
     @property
-    def against(self) -> str:
-        """What was found to be wrong since it was recorded; empty where nothing was."""
+    def refutation(self) -> str:
+        """Why the call was refuted after its check; empty if it was not."""
         return self.refutations.get(self.row, "")
 
     @property
     def _proof(self) -> Proof:
-        return proof_of(self.check, self.against)
+        return proof_of(self.check, self.refutation)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -97,85 +97,85 @@ class Rows:
 
     @property
     def heads(self) -> list[int]:
-        """The model's own number of each head, in the order of the rows."""
+        """The model's number of each head, in the order of the rows."""
         return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
-    def gathered(
-        self, *statistics: Statistic, heads: slice = ALL, within: range | None = None
+    def gather(
+        self, *requested: Statistic, heads: slice = ALL, within: range | None = None
     ) -> list[Any]:
-        """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
+        """Compute statistics in one pass over full rows, and compare the rows' log-sum-exps.
 
-        `heads` are places in this call, `within` a range of queries; default all. A RunError says
-        that the call is refuted, or is so by what they find.
+        `heads` are indices in this call, `within` is a range of queries; default all. Raises a
+        RunError if the call is refuted, also if this comparison refutes it.
         """
-        causes = self._causes_of(heads)
+        inputs = self._inputs_of(heads)
         rows = ALL if within is None else as_slice(within)
-        is_known = self.sums.known(heads, rows) is not None
-        log_sums = of.LogSumExp(exact=not is_known)  # else mended where it is off
-        *results, sums = of.gather(causes, *statistics, log_sums, within=within)
-        self._meet(causes, heads, rows, sums[:, rows])
+        is_known = self.sums.get_known(heads, rows) is not None
+        log_sums = statistics.LogSumExp(exact=not is_known)  # if inexact, differences are rechecked
+        *results, sums = statistics.gather(inputs, *requested, log_sums, within=within)
+        self._compare_and_store(inputs, heads, rows, sums[:, rows])
         return results
 
-    def knows(self, head: int, queries: range) -> bool:
-        """Whether the log-sum-exps of some rows are known: then a cell of theirs costs itself."""
-        return self.sums.known(self._heads(head), as_slice(queries)) is not None
+    def has_row_sums(self, head: int, queries: range) -> bool:
+        """Return whether the log-sum-exps of rows are known, so that parts need no full rows."""
+        return self.sums.get_known(self._heads(head), as_slice(queries)) is not None
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
-        """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
-        causes = self.checked()
+        """Compute any part of the map; full rows only if their log-sum-exps are unknown."""
+        inputs = self.checked()
         H, N, M = self.shape
         rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
         if self.map_ is not None:
             return self.map_[heads][:, rows][:, :, columns]
-        # Few rows are computed whole: their cells are more exact then, and the rows compared
-        are_few = len(range(H)[heads]) * len(rows) * M <= entries_of(causes.query)
-        known = None if are_few or len(columns) == M else self.sums.known(heads, rows)
-        if known is not None:
-            return weights(causes, heads, rows, columns, known)
-        of = causes.of_heads(heads)
-        cells, sums = by_rows(of.in_precision(), rows, columns)
-        self._meet(of, heads, rows, sums)
+        # If there are few rows, they are computed in full: it is more exact, and they are compared
+        are_few = len(range(H)[heads]) * len(rows) * M <= block_entries(inputs.query)
+        sums = None if are_few or len(columns) == M else self.sums.get_known(heads, rows)
+        if sums is not None:
+            return weights(inputs, heads, rows, columns, sums)
+        inputs = inputs.of_heads(heads)
+        cells, sums = by_rows(inputs.upcast(), rows, columns)
+        self._compare_and_store(inputs, heads, rows, sums)
         return cells
 
-    def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
-        """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
+    def _row_sums(self, heads: slice, rows: range, progress: OnProgress | None) -> Tensor:
+        """Return the log-sum-exps of a run of rows, (h, n); compute them if unknown."""
         self.checked()
-        known = self.sums.known(heads, as_slice(rows))
-        if known is None:
-            tell = Progress(progress or (lambda share: None), len(rows))
-            self.gathered(tell, heads=heads, within=rows)
-        return self.sums.of(heads, as_slice(rows))
+        if self.sums.get_known(heads, as_slice(rows)) is None:
+            counter = Progress(progress or (lambda share: None), len(rows))
+            self.gather(counter, heads=heads, within=rows)
+        return self.sums.select(heads, as_slice(rows))
 
     def compare_rows(self) -> None:
-        """Compare the log-sum-exp of every row with what the model's kernel had, if it gave any.
+        """Compare the log-sum-exp of every row with the model's kernel, if that returned any.
 
-        It says in `proof` and `why` what came of it.
+        The result is in `proof` and `why`.
         """
         if self.proof != "refuted" and self.sums.any_known:
             with suppress(RunError):
-                self.gathered()
+                self.gather()
 
-    def _found(self, head: int | None, statistic: Statistic) -> Any:
-        """What one statistic finds of one head, or of all."""
-        [result] = self.gathered(statistic, heads=self._heads(head))
+    def _statistic(self, head: int | None, statistic: Statistic) -> Any:
+        [result] = self.gather(statistic, heads=self._heads(head))
         if head is None:
             return result
         return Top(*(part[0] for part in result)) if isinstance(result, Top) else result[0]
 
-    def _causes_of(self, heads: slice) -> AttentionInputs:
-        causes = self.checked()
-        return causes if heads == ALL else causes.of_heads(heads)
+    def _inputs_of(self, heads: slice) -> AttentionInputs:
+        inputs = self.checked()
+        return inputs if heads == ALL else inputs.of_heads(heads)
 
-    def _meet(self, of: AttentionInputs, heads: slice, rows: Tensor | slice, sums: Tensor) -> None:
-        fault = self.sums.meet(of, heads, rows, sums)
-        if fault is not None:  # unless the sum of a long row lost digits
-            every = torch.arange(self.shape[1], device="cpu")[rows]
-            _, sums = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
-            fault = self.sums.meet(of, heads, rows, sums)
+    def _compare_and_store(
+        self, inputs: AttentionInputs, heads: slice, rows: Tensor | slice, sums: Tensor
+    ) -> None:
+        fault = self.sums.compare_and_store(inputs, heads, rows, sums)
+        if fault is not None:  # the sum of a long row may have lost digits: compute it exactly
+            indices = torch.arange(self.shape[1], device="cpu")[rows]
+            _, sums = by_rows(self.causes.of_heads(heads).upcast(), indices, indices[:0])
+            fault = self.sums.compare_and_store(inputs, heads, rows, sums)
         if fault is not None:
             self.refutations[self.row] = (
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
-                f"log-sum-exp of its scores is {fault.found:.6g}, and was {fault.known:.6g}"
+                f"log-sum-exp of its scores is {fault.computed:.6g}, and was {fault.known:.6g}"
             )
             self.checked()
 
@@ -183,37 +183,37 @@ class Rows:
         H = self.shape[0]
         if head is None:
             return ALL
-        number = whole("head", head)
+        number = integer("head", head)
         if self.chosen is None:
             if not -H <= number < H:
                 raise ArgumentError(f"head {number}", expected=f"head 0 to {H - 1}")
             return slice(number % H, number % H + 1)
         if number not in self.chosen:
             raise ArgumentError(
-                f"head {number}", expected=f"one of those recorded, {listed(self.chosen)}"
+                f"head {number}", expected=f"a recorded head: {comma_separated(self.chosen)}"
             )
-        at = self.chosen.index(number)
-        return slice(at, at + 1)
+        index = self.chosen.index(number)
+        return slice(index, index + 1)
 
     def checked(self) -> AttentionInputs:
-        """The causes, unless they were shown not to be those of the output.
+        """Return the attention inputs, unless the call is refuted.
 
         Raises:
-            RunError: the record of the call does not pass its check, or its file is damaged.
+            RunError: the call is refuted, or its file is damaged.
         """
-        if self.intact is not None:
-            self.intact()
+        if self.check_file is not None:
+            self.check_file()
         if self.proof == "refuted":
             raise RunError(
-                f"{self.name} was not recorded truthfully: {self.why}",
-                cause="attention of a form, or with axes, that the recorder does not know, or a "
-                "record that was changed since",
-                remedy='tell the axes, as record(model, axes={"*attn": "b h n d"}), or look at '
+                f"{self.name} was not recorded correctly: {self.why}",
+                cause="attention in a form, or with axes, that the recorder does not support, or a "
+                "record that was changed",
+                remedy='pass the axes, as in record(model, axes={"*attn": "b h n d"}), or use '
                 "another layer, and please report the model",
             )
         return self.causes
 
 
-def listed(numbers: list[int]) -> str:
-    """Numbers with commas between."""
+def comma_separated(numbers: list[int]) -> str:
+    """Return the numbers, separated by commas."""
     return ", ".join(str(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""Sequences of a call that share mask and padding, which its certificate compares at once."""
+"""Groups of a call's sequences that share mask and padding, so that one check compares them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from heedful.recording.real_tokens import RealTokens
 
 
 class Group(NamedTuple):
-    """Sequences, by their numbers, with the same real tokens, and the causes of all as of one.
+    """Indices of sequences with the same real tokens, and their attention inputs, joined.
 
-    The causes have the heads of all.
+    The inputs have the heads of all sequences, one sequence after another.
     """
 
     sequences: list[int]
-    causes: AttentionInputs
+    inputs: AttentionInputs
     tokens: RealTokens
 
 
-def groups_of(causes: Iterable[AttentionInputs], tokens: Sequence[RealTokens]) -> Iterator[Group]:
-    """Sequences with the same real tokens together, as many as have few scores.
+def groups_of(inputs: Iterable[AttentionInputs], tokens: Sequence[RealTokens]) -> Iterator[Group]:
+    """Yield groups of sequences with the same real tokens, with a limited number of scores.
 
-    Thousands of windows or of rows of a table would else take a millisecond each.
+    Without groups, each of thousands of windows or table rows would take a millisecond.
     """
     open_groups: dict[int, tuple[list[int], list[AttentionInputs]]] = {}
-    for sequence, (of, real) in enumerate(zip(causes, tokens, strict=True)):
+    for sequence, (of_sequence, real) in enumerate(zip(inputs, tokens, strict=True)):
         numbers, several = open_groups.setdefault(id(real), ([], []))
         numbers.append(sequence)
-        several.append(of)
-        most = 1 if _has_heads(real.mask) else ENTRIES // max(1, math.prod(of.shape))
+        several.append(of_sequence)
+        most = 1 if _has_heads(real.mask) else ENTRIES // max(1, math.prod(of_sequence.shape))
         if len(numbers) >= most:
             del open_groups[id(real)]
             yield Group(numbers, _joined(several), real)
@@ -44,26 +44,26 @@ def groups_of(causes: Iterable[AttentionInputs], tokens: Sequence[RealTokens]) -
 
 
 def tables_of(mask: Mask) -> list[Tensor]:
-    """The tensors that a mask of `ops.masks` consists of."""
+    """Return the tensors of a mask of `ops.masks`."""
     if isinstance(mask, Combined):
         return [table for part in mask.parts for table in tables_of(part)]
     return [value for value in vars(mask).values() if isinstance(value, Tensor)]
 
 
 def _has_heads(mask: Mask | None) -> bool:
-    """Whether heads have masks of their own."""
+    """Return whether the mask differs from head to head."""
     tables = [] if mask is None else tables_of(mask)
     return any(table.ndim > 2 and table.shape[-3] > 1 for table in tables)
 
 
 def _joined(several: list[AttentionInputs]) -> AttentionInputs:
-    """Sequences with one mask as one with the heads of all."""
+    """Join sequences with the same mask into one with the heads of all."""
     first = several[0]
     if len(several) == 1:
         return first
     H = len(first.query)
-    biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
-    all_sinks = [of.sinks for of in several if of.sinks is not None]
-    query, key = torch.cat([of.query for of in several]), torch.cat([of.key for of in several])
+    biases = [x.bias.expand(H, *x.bias.shape[-2:]) for x in several if x.bias is not None]
+    all_sinks = [x.sinks for x in several if x.sinks is not None]
+    query, key = torch.cat([x.query for x in several]), torch.cat([x.key for x in several])
     bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, all_sinks))
     return first._replace(query=query, key=key, bias=bias, sinks=sinks)

@@ -1,4 +1,4 @@
-"""Reads names of modules: which side, block and other module of a model they are in."""
+"""Module names: the side of an encoder–decoder, the block and the parent that they imply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADS = re.compile(r"(^|[._])heads?$")
 
 
 def is_in(name: str, outer: str) -> bool:
-    """Whether a module is another one or in it, by their names; all are in the model itself, "".
+    """Return whether a module is `outer` or inside it, by their names; "" is the full model.
 
     >>> is_in("layers.1.attend", "layers.1"), is_in("layers.10", "layers.1")
     (True, False)
@@ -22,11 +22,11 @@ def is_in(name: str, outer: str) -> bool:
 
 
 def side_of(name: str, has_encoder: bool = True) -> str | None:
-    """ "encoder" or "decoder", by the parts of a module's name; None where it says neither.
+    """Return "encoder" or "decoder" if a part of the module's name is that word, else None.
 
     Args:
-        name: as `named_modules` has it.
-        has_encoder: whether the model has an encoder; a decoder alone is all of its model.
+        name: a name from `named_modules`.
+        has_encoder: whether the model has an encoder; without one, "decoder" is no side.
 
     >>> side_of("model.decoder.layers.0.self_attn"), side_of("h.0.attn")
     ('decoder', None)
@@ -37,9 +37,9 @@ def side_of(name: str, has_encoder: bool = True) -> str | None:
     return "encoder" if "encoder" in parts else None
 
 
-@functools.lru_cache(maxsize=4096)  # each recording asks for that of every module
+@functools.lru_cache(maxsize=4096)  # each recording computes it for every module
 def plain_name(name: str) -> str:
-    """A module's name without what torch.compile puts into it.
+    """Return a module's name without the parts that torch.compile adds.
 
     >>> plain_name("layers.0._orig_mod.attend")
     'layers.0.attend'
@@ -48,28 +48,28 @@ def plain_name(name: str) -> str:
 
 
 class Blocks:
-    """Numbers the blocks of a model, as the names of its modules do.
+    """The numbers of a model's blocks, read from the names of its modules.
 
-    In "0.model.encoder.layer.3.attention" 0 is a part of a pipeline, and 3 the block: a ModuleList
-    has blocks, and so has anything else with numbers for names whose parts are of the same class.
+    In "0.model.encoder.layer.3.attention" 0 is a stage of a pipeline and 3 is the block. Blocks are
+    the children of a ModuleList, or of another module whose numbered children share a class.
     """
 
     def __init__(self, modules: Modules) -> None:
-        # under torch.compile the module inside comes later, and counts
+        # under torch.compile the inner module comes later and overwrites its wrapper
         self._named = {plain_name(name): part for part, name in modules.items()}
 
     def layer_of(self, name: str) -> int | None:
-        """The first number in a name that counts blocks, else its first; None where it has none."""
+        """Return the first number in a name that counts blocks, else its first number, or None."""
         parts = name.split(".")
-        places = [at for at, part in enumerate(parts) if part.isdecimal()]
-        blocks = (at for at in places if self._has_blocks(".".join(parts[:at]), parts[at]))
-        place = next(blocks, places[0] if places else None)
-        return None if place is None else int(parts[place])
+        numbered = [i for i, part in enumerate(parts) if part.isdecimal()]
+        blocks = (i for i in numbered if self._has_blocks(".".join(parts[:i]), parts[i]))
+        index = next(blocks, numbered[0] if numbered else None)
+        return None if index is None else int(parts[index])
 
-    def _has_blocks(self, home: str, number: str) -> bool:
-        """Whether a list of parts has blocks, of which there are several alike."""
-        parts = getattr(self._named.get(home), "_modules", {})
-        if HEADS.search(home):  # a list of heads of attention
+    def _has_blocks(self, parent: str, number: str) -> bool:
+        """Return whether a module's children are blocks, several of one class."""
+        children = getattr(self._named.get(parent), "_modules", {})
+        if HEADS.search(parent):  # a list of attention heads
             return False
-        alike = [part for part in parts.values() if type(part) is type(parts.get(number))]
-        return isinstance(self._named.get(home), nn.ModuleList) or len(alike) > 1
+        same = [child for child in children.values() if type(child) is type(children.get(number))]
+        return isinstance(self._named.get(parent), nn.ModuleList) or len(same) > 1

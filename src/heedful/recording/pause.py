@@ -1,4 +1,4 @@
-"""Marks what a recorder computes itself while a model runs, so that it is not recorded."""
+"""A context that pauses recording, for computations of the recorder itself."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import threading
 
 
 class _Thread(threading.local):
-    is_on = False
+    is_paused = False
 
 
-thread = _Thread()  # `Operations` sets `is_on` itself: a context for each operation takes too long
+thread = _Thread()  # the tape sets `is_paused` itself: a context per operation takes too long
 
 
-class computing:  # noqa: N801 (a context, read as a word)
-    """A context in which no recorder of this thread looks at what runs."""
+class recording_paused:  # noqa: N801 (used as a context manager)
+    """A context in which no recorder of this thread records anything."""
 
     __slots__ = ("before",)
 
     def __enter__(self) -> None:
-        self.before = thread.is_on
-        thread.is_on = True
+        self.before = thread.is_paused
+        thread.is_paused = True
 
     def __exit__(self, *error: object) -> None:
-        thread.is_on = self.before
+        thread.is_paused = self.before

@@ -1,4 +1,4 @@
-"""Images as they are given, in any of the usual forms, as pixels: uint8 (h, w, 3)."""
+"""Conversion of images from any of the usual forms to pixels, uint8 (h, w, 3)."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 
-LONGEST = 4096  # pixels of a side
+LONGEST = 4096  # the most pixels of a side
 FORMS = "a path, a PIL image, an array (h, w, 3), or a tensor (3, h, w)"
 STRETCHED = "colours stretched from the smallest value to the largest"
 
 
 class Pixels(NamedTuple):
-    """An image: uint8 (h, w, 3); `assumed` says in words what of its colours is a guess."""
+    """An image: uint8 (h, w, 3); `assumed` is a note on guessed colours, or empty."""
 
     data: Tensor
     assumed: str = ""
 
 
 class Normalised(NamedTuple):
-    """What a processor did to each of three channels: (value − mean) / std, of values 0 to 1."""
+    """A processor's normalisation of three channels: (value − mean) / std, of values 0 to 1."""
 
     mean: Sequence[float]
     std: Sequence[float]
 
 
-def pixels_of(given: Any, normalised: Normalised | None = None) -> Pixels:
-    """The pixels of an image.
+def pixels_of(image: Any, normalised: Normalised | None = None) -> Pixels:
+    """Return the pixels of an image.
 
     Args:
-        given: a path, a PIL image, an array (h, w, 3) or (h, w), uint8 or 0 to 1, or a tensor
+        image: a path, a PIL image, an array (h, w, 3) or (h, w), uint8 or 0 to 1, or a tensor
             (3, h, w) or (1, h, w).
-        normalised: how a tensor of other values was made of values from 0 to 1. Without it they are
-            stretched from the smallest to the largest, which `assumed` says.
+        normalised: the normalisation of a tensor with other values. Without it, the values are
+            stretched from the smallest to the largest, which `assumed` reports.
 
     Raises:
-        ArgumentError: none of these, no file, a file that is no image, no pixels, numbers that are
-            not finite.
+        ArgumentError: another type, no such file, a file that is not an image, no pixels, or
+            numbers that are not finite.
 
     >>> pixels_of(torch.ones(3, 2, 5)).data.shape
     torch.Size([2, 5, 3])
     """
-    if isinstance(given, str | PathLike):
-        given = _read(given)
-    if hasattr(given, "convert") and hasattr(given, "getbands"):  # a PIL image
-        given = np.asarray(_eight_bits(given))
-    if isinstance(given, Tensor):
-        table = given.detach().cpu()
+    if isinstance(image, str | PathLike):
+        image = _read(image)
+    if hasattr(image, "convert") and hasattr(image, "getbands"):  # a PIL image
+        image = np.asarray(_eight_bits(image))
+    if isinstance(image, Tensor):
+        table = image.detach().cpu()
         channels = table.movedim(0, -1) if table.ndim == 3 else table
-    elif isinstance(given, np.ndarray):
+    elif isinstance(image, np.ndarray):
         try:
-            channels = torch.from_numpy(np.array(given))  # it may change later, or be read-only
+            channels = torch.from_numpy(np.array(image))  # a copy: it may change or be read-only
         except TypeError as error:
-            raise ArgumentError(f"an image of {given.dtype}", expected="numbers") from error
+            raise ArgumentError(f"an image of {image.dtype}", expected="numbers") from error
         channels = channels[..., None] if channels.ndim == 2 else channels
     else:
-        raise ArgumentError(f"an image of type {type(given).__name__}", expected=FORMS)
-    return _coloured(_checked(channels, given), normalised)
+        raise ArgumentError(f"an image of type {type(image).__name__}", expected=FORMS)
+    return _to_uint8(_three_channels(channels, image), normalised)
 
 
 def _read(path: str | PathLike[str]) -> Any:
-    """The image in a file, turned as its camera says."""
+    """Read an image file, and rotate it by its EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -91,7 +91,7 @@ def _read(path: str | PathLike[str]) -> Any:
 
 
 def _eight_bits(image: Any) -> Any:
-    """A PIL image in RGB; of greys of 16 bits Pillow itself makes white of all above 255."""
+    """Convert a PIL image to RGB; Pillow itself would clip 16-bit greys at 255."""
     if image.mode.startswith("I;16"):
         from PIL import Image
 
@@ -99,9 +99,9 @@ def _eight_bits(image: Any) -> Any:
     return image.convert("RGB")
 
 
-def _checked(channels: Tensor, given: Any) -> Tensor:
-    """Numbers (h, w, 3)."""
-    shape = reprlib.repr(tuple(given.shape))
+def _three_channels(channels: Tensor, image: Any) -> Tensor:
+    """Check an image's shape and numbers; return it as (h, w, 3)."""
+    shape = reprlib.repr(tuple(image.shape))
     if channels.ndim != 3 or channels.shape[-1] not in (1, 3):
         raise ArgumentError(f"an image of the shape {shape}", expected=f"three channels: {FORMS}")
     if not channels.numel():
@@ -111,11 +111,11 @@ def _checked(channels: Tensor, given: Any) -> Tensor:
             f"an image of the shape {shape}", expected=f"at most {4 * LONGEST:,} to a side"
         )
     if channels.is_complex() or not bool(torch.isfinite(channels).all()):
-        raise ArgumentError("an image with numbers that are not finite", expected="finite ones")
+        raise ArgumentError("an image with numbers that are not finite", expected="finite numbers")
     return channels.expand(-1, -1, 3)
 
 
-def _coloured(channels: Tensor, normalised: Normalised | None) -> Pixels:
+def _to_uint8(channels: Tensor, normalised: Normalised | None) -> Pixels:
     if not channels.is_floating_point():
         values = channels.long()
         if bool((values < 0).any()) or int(values.max()) > 255:
@@ -134,7 +134,7 @@ def _coloured(channels: Tensor, normalised: Normalised | None) -> Pixels:
 
 
 def resized(pixels: Tensor, height: int, width: int) -> Tensor:
-    """The same image of another size, (height, width, 3)."""
+    """Resize an image to (height, width, 3)."""
     if pixels.shape[:2] == (height, width):
         return pixels
     from PIL import Image
@@ -144,7 +144,7 @@ def resized(pixels: Tensor, height: int, width: int) -> Tensor:
 
 
 def limited(pixels: Tensor, longest: int) -> Tensor:
-    """The same image, its longest side at most so long."""
+    """Shrink an image whose longest side exceeds a limit; return others unchanged."""
     h, w = pixels.shape[:2]
     if max(h, w) <= longest:
         return pixels

@@ -1,4 +1,4 @@
-"""Tells block by block how far a pass over a long map has come."""
+"""Progress callbacks for passes over long maps, called after each block of rows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, TypeAlias
 from heedful.ops.statistics import Statistic
 from heedful.ops.weight_blocks import Block
 
-Tell: TypeAlias = Callable[[float], None]
+OnProgress: TypeAlias = Callable[[float], None]
 
 
-def within(tell: Tell | None, at: int, of: int) -> Tell:
-    """Tells the share of one of several, from 0, as a share of all."""
-    return lambda share: None if tell is None else tell((at + share) / of)
+def sub_progress(progress: OnProgress | None, index: int, count: int) -> OnProgress:
+    """Return a callback for task `index` (from 0) of `count` tasks of equal size."""
+    return lambda share: None if progress is None else progress((index + share) / count)
 
 
 class Progress(Statistic):
-    """A statistic that gathers nothing, but tells after each block the share of rows done, 0–1.
+    """A statistic without a result that reports the completed share of rows after each block.
 
-    `queries` is how many there are to go through; default all of the map.
+    `queries` is the number of queries in the pass; default all of the map.
     """
 
-    def __init__(self, tell: Tell, queries: int | None = None) -> None:
-        self.tell, self.queries = tell, queries
+    def __init__(self, progress: OnProgress, queries: int | None = None) -> None:
+        self.progress, self.queries = progress, queries
         self.rows = 0
 
     def update(self, block: Block) -> None:
@@ -31,10 +31,10 @@ class Progress(Statistic):
         H, N, _ = block.shape
         N = N if self.queries is None else self.queries
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
-        self.tell(self.rows / (H * N) if N else 1.0)
+        self.progress(self.rows / (H * N) if N else 1.0)
 
     def merge(self, other: Any) -> None:
-        """Do nothing: what was told cannot be merged."""
+        """Do nothing: calls of a callback cannot be merged."""
 
     def result(self) -> None:
-        """None: nothing was gathered."""
+        """Return None: there is no result."""

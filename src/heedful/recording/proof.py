@@ -1,7 +1,7 @@
-"""How much of a call is certain: its numbers, and what its axes are of; and the same in words.
+"""The certainty of a call: `proof` of its numbers, `layout` of its axes; and both as text.
 
-Weights times values are the same when texts and heads change places, so that one fact does not
-follow from the other: `proof` is of the numbers, `layout` of the axes.
+Weights times values stay the same if the axes of texts and heads are swapped. So neither word
+follows from the other.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple, Protocol
 
 from heedful.recording.certificate import Check
 
-WORDS = ("proved", "unproved", "refuted")
+PROOFS = ("proved", "unproved", "refuted")
 LAYOUTS = ("told", "verified", "usual", "guessed")
 
 
 class Proof(NamedTuple):
-    """One of WORDS, and what is missing to "proved".
+    """One of PROOFS, and why it is not "proved".
 
-    "proved": weights times values give the output that the model used; "unproved": they cannot be
-    compared; "refuted": they were, and do not agree.
+    "proved": weights times values equal the output that the model used; "unproved": they cannot be
+    compared; "refuted": they were compared and differ.
     """
 
     word: str
@@ -29,46 +29,44 @@ class Proof(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the axes of a call are known: one of LAYOUTS, and for "guessed" what else they may be.
+    """How the axes of a call are known: one of LAYOUTS, and for "guessed" the alternatives.
 
-    "told": by a door that knows its axes, or by `axes=`; "verified": by `recording.verify`;
+    "told": by a door with fixed axes, or by `axes=`; "verified": by `recording.verify`;
     "usual": texts, parts, heads, queries and keys in the usual order, with sizes that fit;
-    "guessed": another choice was possible.
+    "guessed": another order was possible.
     """
 
     word: str
     why: str = ""
 
 
-def proof_of(check: Check, against: str = "") -> Proof:
-    """The proof of a call.
-
-    `against` is what was found to be wrong with it since the check.
+def proof_of(check: Check, refutation: str = "") -> Proof:
+    """Return the proof of a call; `refutation` is why it was refuted after its check, if it was.
 
     >>> proof_of(Check(1e-7, 2e-5, 8))
     Proof(word='proved', why='')
     """
     is_unknown = math.isnan(check.worst) and not check.rows
-    if not (check.worst <= check.tolerance or is_unknown):  # also where it is not a number
-        place = f" of {check.where}" if check.where else ""
-        off = (
-            f"weights times values{place} are {check.worst:.1e} away from the output that the "
+    if not (check.worst <= check.tolerance or is_unknown):  # also if `worst` is NaN
+        where = f" of {check.where}" if check.where else ""
+        difference = (
+            f"weights times values{where} are {check.worst:.1e} away from the output that the "
             f"model used, where rounding explains {check.tolerance:.0e}"
         )
-        return Proof("refuted", check.why or off)
-    if against:
-        return Proof("refuted", against)
+        return Proof("refuted", check.why or difference)
+    if refutation:
+        return Proof("refuted", refutation)
     if not check.rows:
         return Proof("unproved", f"not compared: {check.why}")
     return Proof("proved", "")
 
 
-class Known(Protocol):
-    """A call, or the same call of many texts; `Call` says what the three are."""
+class Provable(Protocol):
+    """The certainty of a call, or of the same call over many texts; fields as in `Call`."""
 
     @property
     def proof(self) -> str:
-        """Whether the numbers are those of the model."""
+        """How certain the numbers are."""
 
     @property
     def layout(self) -> str:
@@ -76,17 +74,17 @@ class Known(Protocol):
 
     @property
     def why(self) -> str:
-        """What is not certain."""
+        """What is uncertain, and why."""
 
 
-def in_words(calls: Collection[Known]) -> str:
-    """What proves calls, and how their axes are known: `proof: 2 proved; layout: told`."""
+def proof_summary(calls: Collection[Provable]) -> str:
+    """Return a line such as `proof: 2 proved; layout: told`."""
     proofs, layouts = (call.proof for call in calls), (call.layout for call in calls)
     return f"proof: {counted(proofs)}; layout: {counted(layouts)}"
 
 
 def counted(words: Iterable[str]) -> str:
-    """One word that all have, or how many have each.
+    """Return the word that all share, or the number of each word.
 
     >>> counted(["told", "usual", "told"]), counted(["told", "told"])
     ('2 told, 1 usual', 'told')
@@ -97,18 +95,18 @@ def counted(words: Iterable[str]) -> str:
     return ", ".join(f"{number:,} {word}" for word, number in numbers.items())
 
 
-def guesses(calls: Collection[Known]) -> list[str]:
-    """Warnings of layouts that are guessed, each reason once, with how many calls it is of."""
+def layout_warnings(calls: Collection[Provable]) -> list[str]:
+    """Return a warning for each reason of a guessed layout, with the number of calls."""
     whys = Counter(call.why for call in calls if call.layout == "guessed")
-    return [f"warning: guessed layout{_of(number, calls)}: {why}" for why, number in whys.items()]
+    return [f"warning: guessed layout{_part(number, calls)}: {why}" for why, number in whys.items()]
 
 
-def unproved(calls: Collection[Known]) -> list[str]:
-    """What is missing to the proof of calls, as `guesses`, of which these are not."""
+def proof_gaps(calls: Collection[Provable]) -> list[str]:
+    """Return each reason why calls are not proved, except those in `layout_warnings`."""
     whys = Counter((call.proof, call.why) for call in calls
                    if call.layout != "guessed" and call.why)  # fmt: skip
-    return [f"{word}{_of(number, calls)}: {why}" for (word, why), number in whys.items()]
+    return [f"{word}{_part(number, calls)}: {why}" for (word, why), number in whys.items()]
 
 
-def _of(number: int, calls: Collection[Known]) -> str:
+def _part(number: int, calls: Collection[Provable]) -> str:
     return "" if number == len(calls) else f" ({number:,} of {len(calls):,} calls)"

@@ -1,7 +1,7 @@
-"""The log-sum-exp of each row of a call: the kernel's own, or what was computed since, once.
+"""The log-sum-exp of each row of a call, returned by the kernel or computed once.
 
-What is known is compared with what is computed later: a fault in a row that no sample saw is found
-as soon as anybody looks at that row whole.
+Known values are compared with later ones, so a wrong row outside the checked sample is detected
+when the full row is computed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.inputs import HIDDEN, AttentionInputs
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs
 from heedful.recording.tolerance import rounding_of_sums
 
 
 class Fault(NamedTuple):
-    """A row, by the index of its head and its query, whose log-sum-exp is not the one known."""
+    """A row whose computed log-sum-exp differs from the known one; head and query are indices."""
 
     head: int
     query: int
-    found: float
+    computed: float
     known: float
 
 
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 class RowSums:
     """The log-sum-exps of one sequence, without its padding.
 
-    table: (H, N) of the whole call, NaN where unknown; it is written into. queries: the real ones.
+    table: (H, N) with padding, NaN if unknown; modified in place. queries: the real queries.
     """
 
     table: Tensor
@@ -38,62 +38,62 @@ class RowSums:
 
     @property
     def any_known(self) -> bool:
-        """Whether there is any to compare with."""
-        return not bool(self.of(slice(None), slice(None)).isnan().all())
+        """Whether any value is known."""
+        return not bool(self.select(slice(None), slice(None)).isnan().all())
 
-    def known(self, heads: slice, rows: Tensor | slice) -> Tensor | None:
-        """Those of some rows, (h, n); None unless all of them are known."""
-        sums = self.of(heads, rows)
+    def get_known(self, heads: slice, rows: Tensor | slice) -> Tensor | None:
+        """Return the values of some rows, (h, n); None unless all are known."""
+        sums = self.select(heads, rows)
         return None if bool(sums.isnan().any()) else sums
 
-    def meet(
-        self, of: AttentionInputs, heads: slice, rows: Tensor | slice, found: Tensor
+    def compare_and_store(
+        self, inputs: AttentionInputs, heads: slice, rows: Tensor | slice, computed: Tensor
     ) -> Fault | None:
-        """Compare what was computed of some rows with what is known, and keep what was not.
+        """Compare computed log-sum-exps with the known ones, and store those that were unknown.
 
-        `found` (h, n), their log-sum-exp, was computed from `of`, the causes of these heads: −inf
-        where a row may attend to nothing; NaN stays unknown. Returns the row that differs most
-        beyond rounding; None where none does.
+        `computed` (h, n) are those of some rows of `inputs`, the attention inputs of these heads:
+        −inf for a fully masked row; NaN stays unknown. Returns the row that differs most beyond
+        rounding, or None.
         """
-        known = self.of(heads, rows)
-        sums = torch.where(known.isnan(), found.to(known), known)
+        known = self.select(heads, rows)
+        sums = torch.where(known.isnan(), computed.to(known), known)
         self.table[heads].index_copy_(1, self.queries[rows].to(sums.device), sums)
-        if not of.shape[2]:
+        if not inputs.shape[2]:
             return None
-        off = (found - known).abs()
-        beyond = off - rounding_of_sums(of, known.masked_fill(known.isinf(), 0.0), rows)
-        is_near = known.isnan() | (found == known) | (beyond <= 0)
+        difference = (computed - known).abs()
+        excess = difference - rounding_of_sums(inputs, known.masked_fill(known.isinf(), 0.0), rows)
+        is_near = known.isnan() | (computed == known) | (excess <= 0)
         if bool(is_near.all()):
             return None
-        worst = beyond.nan_to_num(nan=math.inf).masked_fill(is_near, -math.inf)
-        at, row = divmod(int(worst.argmax()), worst.shape[1])
-        head = range(self.table.shape[0])[heads][at]
+        worst = excess.nan_to_num(nan=math.inf).masked_fill(is_near, -math.inf)
+        h, row = divmod(int(worst.argmax()), worst.shape[1])
+        head = range(self.table.shape[0])[heads][h]
         query = int(torch.arange(len(self.queries), device="cpu")[rows][row])
-        return Fault(head, query, float(found[at, row]), float(known[at, row]))
+        return Fault(head, query, float(computed[h, row]), float(known[h, row]))
 
-    def of(self, heads: slice, rows: Tensor | slice) -> Tensor:
-        """(h, n), NaN where one is not known."""
+    def select(self, heads: slice, rows: Tensor | slice) -> Tensor:
+        """Return the values of some rows, (h, n); NaN if unknown."""
         return self.table[heads][:, self.queries[rows]]
 
 
-@torch.inference_mode(False)  # which would keep anybody from writing into them later
+@torch.inference_mode(False)  # inference tensors could not be modified later
 def unknown(query: Tensor) -> Tensor:
-    """As many log-sum-exps as queries (…, N, d) have rows, none of which is known."""
-    kind = torch.promote_types(query.dtype, torch.float32)
-    return torch.full(query.shape[:-1], torch.nan, dtype=kind, device=query.device)
+    """Return a table of unknown log-sum-exps, NaN, for queries (…, N, d)."""
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    return torch.full(query.shape[:-1], torch.nan, dtype=dtype, device=query.device)
 
 
 @torch.inference_mode(False)
 def sums_of_kernel(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
-    """The log-sum-exps (B, H, N) that a kernel gave, NaN where these say nothing.
+    """Return a kernel's log-sum-exps (B, H, N), NaN where they are ambiguous.
 
-    Of a row that sees nothing a kernel gives 0, and the output 0; so it does of a row with one key
-    whose score and value are 0. Of these, and of rows whose keys are all hidden by the lowest
-    number of the queries' type, nothing is known.
+    For a fully masked row a kernel returns 0, with output 0; it does the same for a row with one
+    key whose score and value are 0. Both are unknown, and so are rows in which all keys are masked
+    by the lowest number of the queries' dtype.
     """
-    hidden = max(HIDDEN, torch.finfo(query.dtype).min) / 2
-    sums = sums.masked_fill((sums < hidden) | sums.isinf(), torch.nan)
+    masked = max(MASKED_SCORE, torch.finfo(query.dtype).min) / 2
+    sums = sums.masked_fill((sums < masked) | sums.isinf(), torch.nan)
     zero = sums == 0
-    if not sums.is_cpu or bool(zero.any()):  # to wait for a GPU takes longer than to look
+    if not sums.is_cpu or bool(zero.any()):  # on a GPU, waiting for `any` costs more than filling
         sums = sums.masked_fill(zero & (output == 0).all(dim=-1), torch.nan)
     return sums

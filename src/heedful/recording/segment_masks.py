@@ -1,9 +1,9 @@
-"""Segments as they are given, by tokens or by a text that occurs, as a boolean for each token.
+"""Conversion of segments, named by token indices or by a text, to a boolean for each token.
 
-Of tokens only the labels are known (`·` for a space, `##` within a word), so a text is found by its
-letters, without white space, the signs that tokenizers write for it, and #; where it occurs nowhere
-so, also without capitals and accents. A token is in the segment if the first of its letters is in
-the text; one of white space alone, if it stands between two that are.
+Only the labels of the tokens are known (`·` for a space, `##` within a word). So a text is searched
+by its letters, ignoring white space, the signs for it, and #; if there is no match, also ignoring
+case and accents. A token is in the segment if its first letter is in the text; a token of white
+space is, if it lies between two tokens of the segment.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.indexing import Index, indices
-from heedful.recording.checks import is_whole
+from heedful.recording.checks import is_integer
 from heedful.token_names import SIGNS, SPACES
 
-Told: TypeAlias = "Mapping[str, Index | range | str]"
-REST, LEARNED = "rest", "learned sink"  # what is in no segment; what no key gets
-SPELLED = re.compile(r"<([0-9a-f]{2})>")  # a byte that is only part of a character
+SegmentSpecs: TypeAlias = "Mapping[str, Index | range | str]"
+REST, LEARNED = "rest", "learned sink"  # tokens in no segment; weight on no key
+BYTE_LABEL = re.compile(r"<([0-9a-f]{2})>")  # the label of a byte within a character
 NO_LETTER = re.compile(rf"[\s#◌{SPACES}{''.join(SIGNS.values())}]")
-HERE = 60  # letters of a text that an error repeats
+QUOTED = 60  # the most letters of a text that an error message quotes
 
 
-def marked(segments: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
-    """For each segment which of the tokens are in it, boolean (T,); they may overlap.
+def token_masks(
+    segments: SegmentSpecs, tokens: int, labels: Sequence[str] | None
+) -> dict[str, Tensor]:
+    """Return a boolean (T,) for each segment: which tokens are in it. Segments may overlap.
 
     A segment is a slice, a range, a list of indices, a boolean for each token, or a text that
-    occurs in the labels of the tokens; an ArgumentError says what is none.
+    occurs once in the labels of the tokens. Anything else raises an ArgumentError.
 
-    >>> marked({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
+    >>> token_masks({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
     {'a': tensor([ True,  True, False, False]), 'b': tensor([False,  True,  True, False])}
     """
     if not isinstance(segments, Mapping) or not all(isinstance(name, str) for name in segments):
@@ -46,93 +48,91 @@ def marked(segments: Told, tokens: int, labels: Sequence[str] | None) -> dict[st
             expected="names with their tokens",
             remedy='{"system": slice(0, 40), "question": "Where is the cat?"}',
         )
-    return {name: _mark(name, where, tokens, labels) for name, where in segments.items()}
+    return {name: _mask(name, spec, tokens, labels) for name, spec in segments.items()}
 
 
-def _mark(name: str, where: Any, tokens: int, labels: Sequence[str] | None) -> Tensor:
+def _mask(name: str, spec: Any, tokens: int, labels: Sequence[str] | None) -> Tensor:
     if name in (REST, LEARNED) or not name:
         raise ArgumentError(
             f"a segment named {name!r}",
-            expected=f"another name: {REST!r} is what is in no segment, {LEARNED!r} what no key "
-            "gets",
+            expected=f"another name: {REST!r} is all other tokens, {LEARNED!r} weight on no key",
         )
-    if isinstance(where, str):
-        where = _occurrence(name, where, labels)
+    if isinstance(spec, str):
+        spec = _occurrence(name, spec, labels)
     try:
-        places = indices(_index(where), tokens, "token")
+        selected = indices(_index(spec), tokens, "token")
     except ArgumentError as error:
         raise ArgumentError(f"the segment {name!r}: {error}") from error
-    if not len(places):
+    if not len(selected):
         raise ArgumentError(
             f"the segment {name!r} without a token",
             expected=f"one or more of the {tokens:,} tokens",
-            cause="it begins past the end, or ends where it begins or before: "
-            f"{reprlib.repr(where)}",
+            cause=f"a start past the end, or an end at or before the start: {reprlib.repr(spec)}",
         )
-    mark = torch.zeros(tokens, dtype=torch.bool, device="cpu")
-    mark[places] = True
-    return mark
+    mask = torch.zeros(tokens, dtype=torch.bool, device="cpu")
+    mask[selected] = True
+    return mask
 
 
-def _index(where: Any) -> Index:
-    if isinstance(where, slice | Tensor):
-        return where
+def _index(spec: Any) -> Index:
+    if isinstance(spec, slice | Tensor):
+        return spec
     try:
-        return torch.as_tensor([where] if is_whole(where) else list(where), device="cpu")
+        return torch.as_tensor([spec] if is_integer(spec) else list(spec), device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
-            f"token indices {reprlib.repr(where)}",
+            f"token indices {reprlib.repr(spec)}",
             expected="a slice, a range, a list of indices, or a text that occurs",
         ) from error
 
 
 def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
-    """The tokens of a text that occurs once."""
-    remedy = f'tell its tokens by their numbers: {{"{name}": slice(0, 40)}}'
+    """Return the tokens of a text that occurs once."""
+    remedy = f'pass the indices of its tokens: {{"{name}": slice(0, 40)}}'
     if labels is None:
         raise ArgumentError(
             f"a text for the segment {name!r}",
             expected="a recording whose tokens have names",
             remedy=f"record(model, tokenizer=…), or {remedy}",
         )
-    for plainly in (True, False):
-        letters, wanted = [_letters(label, plainly) for label in labels], _letters(text, plainly)
-        overlapping = re.finditer(b"(?=" + re.escape(wanted) + b")", b"".join(letters))
-        if at := [match.start() for match in overlapping if wanted]:
+    for is_exact in (True, False):
+        letters, pattern = [_letters(label, is_exact) for label in labels], _letters(text, is_exact)
+        overlapping = re.finditer(b"(?=" + re.escape(pattern) + b")", b"".join(letters))
+        if matches := [match.start() for match in overlapping if pattern]:
             break
-    short = repr(text if len(text) <= HERE else text[:HERE] + "…")
+    short = repr(text if len(text) <= QUOTED else text[:QUOTED] + "…")
     starts = [0, *accumulate(map(len, letters))]
-    if len(at) > 1:
-        first = [bisect_right(starts, place) - 1 for place in at]
+    if len(matches) > 1:
+        first = [bisect_right(starts, start) - 1 for start in matches]
         raise ArgumentError(
-            f"{short} occurs {len(at)} times, at the tokens {reprlib.repr(first)}",
+            f"{short} occurs {len(matches)} times, at the tokens {reprlib.repr(first)}",
             expected=f"a text that occurs once, for the segment {name!r}",
-            remedy=f"give more of it, or {remedy}",
+            remedy=f"pass a longer text, or {remedy}",
         )
-    if not at:
+    if not matches:
         raise ArgumentError(
             f"{short} occurs nowhere among the tokens",
-            expected=f"a text that the model has read, for the segment {name!r}",
-            cause="another spelling, or words that the tokenizer does not know",
+            expected=f"a part of the model's text, for the segment {name!r}",
+            cause="another spelling, or words that are unknown to the tokenizer",
             remedy=remedy,
         )
-    begin, end = at[0], at[0] + len(wanted)
+    begin, end = matches[0], matches[0] + len(pattern)
     within = [i for i, label in enumerate(letters) if label and begin <= starts[i] < end]
     if not within:
         raise ArgumentError(
             f"{short} lies inside one token",
-            expected=f"a text in which a token begins, for the segment {name!r}",
-            remedy=f"give the whole word, or {remedy}",
+            expected=f"a text that contains the start of a token, for the segment {name!r}",
+            remedy=f"pass the full word, or {remedy}",
         )
     return slice(within[0], within[-1] + 1)
 
 
-def _letters(text: str, plainly: bool) -> bytes:
-    """What counts of a text or a label, in UTF-8; not `plainly`, without capitals and accents."""
-    if not plainly:
+def _letters(text: str, is_exact: bool) -> bytes:
+    """Return the letters of a text or a label in UTF-8; if not exact, without case and accents."""
+    if not is_exact:
         parts = unicodedata.normalize("NFD", text.casefold())
         text = "".join(char for char in parts if not unicodedata.combining(char))
-    pieces = SPELLED.split(NO_LETTER.sub("", text))  # every other one is a byte
+    pieces = BYTE_LABEL.split(NO_LETTER.sub("", text))  # odd indices are bytes
     return b"".join(
         bytes([int(piece, 16)]) if i % 2 else piece.encode("utf-8", "surrogatepass")
         for i, piece in enumerate(pieces)

@@ -1,7 +1,7 @@
-"""How much each head reads of each segment, and the same as a table.
+"""Attention between segments, as data and as a table.
 
-A line is a head and a segment that reads, a column a segment that is read. Beneath stands what
-chance gives, where all heads agree on it. A dash is no number, or where no query sees anything.
+A row of the table is a head and a segment of queries, a column a segment of keys. The last rows are
+the chances, if they are the same for all heads. A dash means no value, or fully masked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeAlias
 
-NOTHING, LINES = "–", 400  # lines of a table that is printed or shown
+NOTHING, LINES = "–", 400  # the most rows of a table that is printed or displayed
 # Styles of a table in a notebook
 TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
 CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
@@ -19,20 +19,20 @@ QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 
 
 class SegmentShare(NamedTuple):
-    """How much one head reads of one segment, from one segment.
+    """How much one head attends from one segment to another.
 
-    layer, head: the model's own numbers; a layer is None where the module's name has none, a head
-        in the mean over heads.
-    from_, to: the segments of the queries and of the keys; "rest" is what is in no segment, and to
-        "learned sink" goes what no key gets.
-    share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None where no query
-        may see anything, and of a refuted call.
-    chance: the same of rows that are spread evenly over what the mask allows; 0 where it allows
-        nothing of `to`. None where the share is, and of the learned sink.
-    queries: over how many queries the mean is: those that may see anything.
-    keys: how many tokens `to` has.
-    call: the place of the call: in its sequence, of a generation among its calls put together; of
-        a call that was asked alone its `index`.
+    layer, head: the model's numbers; `layer` is None if the module's name has no number, `head` is
+        None in the mean over heads.
+    from_, to: the segments of the queries and of the keys; "rest" is all tokens in no segment,
+        "learned sink" the weight on no key.
+    share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None if all queries
+        are fully masked, or the call is refuted.
+    chance: the share of uniform attention; 0 if the mask excludes all keys of `to`. None if the
+        share is None, and for the learned sink.
+    queries: the number of queries in the mean: those that may attend to anything.
+    keys: the number of tokens in `to`.
+    call: the index of the call in its sequence, or among the stitched calls of a generation; for
+        `Call.segments`, its `index`.
     name, attention, pass_index, proof, layout, why: those of the call.
     """
 
@@ -53,14 +53,14 @@ class SegmentShare(NamedTuple):
     why: str
 
     def as_data(self) -> dict[str, Any]:
-        """By the names of the fields; `from_` is "from"."""
+        """Return a dictionary of the fields; `from_` is named "from"."""
         return {name.rstrip("_"): value for name, value in self._asdict().items()}
 
 
 class Segments(list[SegmentShare]):
-    """What each head reads of each segment, head by head; printed, or in a notebook, a table.
+    """A list of `SegmentShare`s, head by head, which prints as a table.
 
-    left_out: modules of whose tokens the segments are not, and why.
+    left_out: modules whose tokens the segments do not cover, with the reason.
     """
 
     def __init__(
@@ -78,61 +78,61 @@ class Segments(list[SegmentShare]):
         return text(self)
 
     def _repr_html_(self) -> str:
-        """The same table in a notebook."""
         return html(self)
 
     @property
     def notes(self) -> list[str]:
-        """What is left out, a line each."""
+        """A line for each module that is left out."""
         return [f"{name} is left out: {why}" for name, why in self.left_out.items()]
 
     def over_heads(self) -> Segments:
-        """The mean over the heads of each call; their `head` is None."""
-        together: dict[tuple, list[SegmentShare]] = {}
+        """Return the mean over the heads of each call; their `head` is None."""
+        groups: dict[tuple, list[SegmentShare]] = {}
         for row in self:
             key = (row.call, row.name, row.pass_index, row.from_, row.to)
-            together.setdefault(key, []).append(row)
+            groups.setdefault(key, []).append(row)
         rows = [
-            of[0]._replace(
-                head=None, share=_mean(row.share for row in of),
-                chance=_mean(row.chance for row in of), queries=max(row.queries for row in of),
+            group[0]._replace(
+                head=None, share=_mean(row.share for row in group),
+                chance=_mean(row.chance for row in group),
+                queries=max(row.queries for row in group),
             )
-            for of in together.values()
+            for group in groups.values()
         ]  # fmt: skip
         return Segments(rows, self.left_out)
 
     def as_data(self) -> list[dict[str, Any]]:
-        """A dictionary for each row."""
+        """Return a dictionary for each row."""
         return [row.as_data() for row in self]
 
     def to_json(self) -> str:
-        """The rows as a JSON list."""
+        """Return the rows as a JSON list."""
         return json.dumps(self.as_data())
 
 
 class Cells(NamedTuple):
-    """The words of a table: titles, lines, and the lines beneath them; `numbers` are on the right.
+    """The text of a table: titles, rows, and a footer.
 
-    numbers: the columns that have numbers.
+    numbers: the columns of numbers, which are right-aligned.
     """
 
     titles: list[str]
     lines: list[list[str]]
-    beneath: list[list[str]]
+    footer: list[list[str]]
     numbers: range
 
 
-Rows: TypeAlias = Sequence[tuple[int, SegmentShare]]  # each with the number of its sequence
+Rows: TypeAlias = Sequence[tuple[int, SegmentShare]]  # shares, each with the index of its sequence
 
 
 def cells(rows: Rows) -> Cells:
-    """A line for each head and segment that reads, a column for each segment that is read."""
+    """Return a table with a row per head and query segment, and a column per key segment."""
     to = list(dict.fromkeys(row.to for _, row in rows))
     groups: dict[tuple, dict[str, SegmentShare]] = {}
     for batch, row in rows:
-        place = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
-        groups.setdefault(place, {})[row.to] = row
-    firsts = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
+        key = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
+        groups.setdefault(key, {})[row.to] = row
+    firsts = [(key[0], next(iter(group.values()))) for key, group in groups.items()]
     where, lines = _where(firsts), []
     for i, group in enumerate(groups.values()):
         words = [column[i] for column in where.values()]
@@ -143,7 +143,7 @@ def cells(rows: Rows) -> Cells:
 
 
 def listed(rows: Rows) -> Cells:
-    """A line for each share, with chance, the number of queries, and that of keys."""
+    """Return a table with a row per share, with its chance and numbers of queries and keys."""
     where = _where(rows)
     lines = [
         [*(column[i] for column in where.values()),
@@ -155,7 +155,7 @@ def listed(rows: Rows) -> Cells:
 
 
 def _where(rows: Rows) -> dict[str, list[str]]:
-    """Which head and segment each line is of, and what else tells lines apart."""
+    """Return the columns that identify each row: head, segment, and others that differ."""
     layers = [NOTHING if row.layer is None else str(row.layer) for _, row in rows]
     heads = ["" if row.head is None else f".{row.head}" for _, row in rows]
     parts = {
@@ -170,7 +170,7 @@ def _where(rows: Rows) -> dict[str, list[str]]:
     by_call = {(batch, row.call, row.head) for batch, row in rows}
     by_layer = {(batch, row.attention, row.layer, row.head) for batch, row in rows}
     if len(by_layer) == len(by_call):
-        del parts["call"]  # the others say it already
+        del parts["call"]  # the other columns identify the call
     first = "layer" if rows and rows[0][1].head is None else "head"
     return {
         first if name == "head" else name: words
@@ -180,22 +180,22 @@ def _where(rows: Rows) -> dict[str, list[str]]:
 
 
 def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
-    """A line for each segment that reads: what chance gives, where all heads agree."""
-    known: dict[str, dict[str, set[str]]] = {}
+    """Return a row of chances for each query segment, with those that all heads share."""
+    chances: dict[str, dict[str, set[str]]] = {}
     for _, row in rows:
-        by_name = known.setdefault(row.from_, {name: set() for name in to})
+        by_name = chances.setdefault(row.from_, {name: set() for name in to})
         if row.chance is not None:
             by_name[row.to].add(_number(row.chance))
     lines = []
-    for reader, by_name in known.items():
+    for from_, by_name in chances.items():
         words = [several.pop() if len(several) == 1 else "" for several in by_name.values()]
         if any(words):
-            lines.append(["chance", *[""] * (before - 2), reader, *words, ""])
+            lines.append(["chance", *[""] * (before - 2), from_, *words, ""])
     return lines
 
 
 def _share(row: SegmentShare | None) -> str:
-    """A share; a dash where there is none, or where the mask lets no query see any."""
+    """Return a share as text; a dash if there is none, or the mask excludes the segment."""
     if row is None or row.share is None or row.chance == 0:
         return NOTHING
     return _number(row.share)
@@ -206,10 +206,10 @@ def _number(number: float | None) -> str:
 
 
 def text(shares: Segments) -> str:
-    """The table in plain letters."""
+    """Return the table as plain text."""
     table = cells([(0, row) for row in shares])
     columns = []
-    for i, words in enumerate(zip(table.titles, *table.lines[:LINES], *table.beneath, strict=True)):
+    for i, words in enumerate(zip(table.titles, *table.lines[:LINES], *table.footer, strict=True)):
         align = str.rjust if i in table.numbers else str.ljust
         columns.append([align(word, max(map(len, words))) for word in words])
     lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
@@ -217,7 +217,7 @@ def text(shares: Segments) -> str:
 
 
 def html(shares: Segments) -> str:
-    """The table as HTML, in a notebook's own colours."""
+    """Return the table as HTML, in the colours of the notebook."""
     table = cells([(0, row) for row in shares])
 
     def line(words: list[str], tag: str = "td", style: str = "") -> str:
@@ -229,7 +229,7 @@ def html(shares: Segments) -> str:
 
     numbers = ";font-variant-numeric:tabular-nums"
     body = [line(words, style=numbers) for words in table.lines[:LINES]]
-    body += [line(words, style=f"{numbers};color:#6e7781") for words in table.beneath]
+    body += [line(words, style=f"{numbers};color:#6e7781") for words in table.footer]
     notes = [f'<div style="{QUIET}">{escape(note)}</div>'
              for note in _notes(shares, len(table.lines))]  # fmt: skip
     return (
@@ -246,5 +246,5 @@ def _notes(shares: Segments, lines: int) -> list[str]:
 
 
 def _mean(numbers: Iterable[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
+    values = [number for number in numbers if number is not None]
+    return sum(values) / len(values) if values else None

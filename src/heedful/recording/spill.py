@@ -1,4 +1,4 @@
-"""Moves a recording that outgrows its share of memory on to the disk, call by call."""
+"""A memory budget for recordings: further calls are moved to temporary files."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from heedful.files import saving
+from heedful.files import save_errors
 from heedful.recording import file
 from heedful.recording.capture import Capture
 from heedful.recording.token_labels import Texts
 
 
 class Spill:
-    """Keeps calls in memory up to a budget in bytes, and those after it in files of their own.
+    """Stores calls in memory up to a budget in bytes, and each further call in a file.
 
-    They are read again where somebody asks for a part of them. A file has no name as soon as its
-    tensors are mapped, and goes with the program, however that ends. Where files that are mapped
-    keep their names, as on Windows, they go when the spill does.
+    A file is unlinked once its tensors are mapped, so it disappears with the process, however that
+    ends. On Windows, which cannot unlink mapped files, they are removed with the `Spill`.
     """
 
     def __init__(self, budget: int | None = None) -> None:
         self.budget = budget
-        self.held = 0
+        self.used = 0
 
-    def keep(self, capture: Capture) -> Capture:
-        """The same call, in memory or in a file; raises a SaveError where the disk is full."""
+    def store(self, capture: Capture) -> Capture:
+        """Return the call, in memory or in a file; raise a SaveError if the disk is full."""
         if self.budget is None:
             return capture
         size = file.size(capture)
-        if self.held + size <= self.budget:
-            self.held += size
+        if self.used + size <= self.budget:
+            self.used += size
             return capture
-        with saving(Path(tempfile.gettempdir())):
+        with save_errors(Path(tempfile.gettempdir())):
             directory = Path(tempfile.mkdtemp(prefix="heedful-"))
         try:
             file.save([capture], directory / "call.safetensors", Texts())
-            [again], *_ = file.load(directory / "call.safetensors")
+            [mapped], *_ = file.load(directory / "call.safetensors")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
             if directory.exists():
                 weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        return again
+        return mapped

@@ -1,7 +1,7 @@
-"""The names of tokens: those that were set for each sequence, or those that a tokenizer gives ids.
+"""The names of tokens: set for each sequence, or computed from ids by a tokenizer.
 
-An encoder–decoder has two texts: `read`, the encoder's, and `written`, the decoder's. Of calls that
-are of neither side by the name of their module, only the ids can tell the tokens.
+An encoder–decoder has two texts: the source, read by the encoder, and the target, read and written
+by the decoder. If a module's name contains neither word, only ids determine its tokens.
 """
 
 from __future__ import annotations
@@ -17,168 +17,168 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.recording.capture import Capture
 from heedful.recording.module_names import side_of
-from heedful.token_names import Naming
+from heedful.token_names import Labeller
 
-UNKNOWN = ("[UNK]", "<unk>")  # what tokenizers call a word that they do not know
-SOME = 5  # lengths that an error names
+UNKNOWN = ("[UNK]", "<unk>")  # tokenizers' names of unknown words
+MOST_LENGTHS = 5  # in an error message
 
 
 @dataclass
 class Texts:
     """The names of the tokens of every sequence.
 
-    read, written: as they were set, a list for each sequence; None where they were not.
-    naming: how ids are named; names: those that were. unknown: the id of unknown words.
-    home: gives the recording, as long as somebody holds it.
+    source, target: the names that were set, a list for each sequence; None if none were.
+    naming: maps ids to names. names: the names so far, by id. unknown: the id of unknown words.
+    recording_ref: returns the recording, or None once it is deleted.
     """
 
-    read: list[list[str]] | None = None
-    written: list[list[str]] | None = None
-    naming: Naming | None = None
+    source: list[list[str]] | None = None
+    target: list[list[str]] | None = None
+    naming: Labeller | None = None
     names: dict[int, str] = field(default_factory=dict)
     unknown: int | None = None
-    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+    recording_ref: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.naming is not None:
             self.unknown = self.naming.unknown
 
     def of_ids(self, ids: Tensor | None) -> list[str] | None:
-        """The names of ids; None where no tokenizer is known."""
-        if ids is None or not self.learn(ids):
+        """Return the names of ids; None without a tokenizer."""
+        if ids is None or not self.name_ids(ids):
             return None
         return [self.names[number] for number in ids.tolist()]
 
-    def learn(self, ids: Tensor) -> bool:
-        """Name ids that have no name yet; whether all have one then."""
+    def name_ids(self, ids: Tensor) -> bool:
+        """Name ids that have no name yet; return whether all ids now have one."""
         missing = [number for number in ids.unique().tolist() if number not in self.names]
         if missing and self.naming is not None:
             self.names |= zip(missing, self.naming(missing), strict=True)
             missing = []
         return not missing
 
-    def side(self, writes: bool) -> list[list[str]] | None:
-        """What was set of one side."""
-        return self.written if writes else self.read
+    def side(self, is_target: bool) -> list[list[str]] | None:
+        """Return the names that were set for one side."""
+        return self.target if is_target else self.source
 
 
-def learn(texts: Texts, captures: list[Capture]) -> None:
-    """Name every id of some calls, as far as a tokenizer is known."""
-    several = [ids for of in captures for ids in (of.ids, of.query_ids) if ids is not None]
-    for ids in {(ids.data_ptr(), ids.shape): ids for ids in several}.values():  # layers share them
-        texts.learn(ids)
+def name_ids(texts: Texts, captures: list[Capture]) -> None:
+    """Name every id of some calls, if there is a tokenizer."""
+    tables = [each for capture in captures for each in (capture.ids, capture.query_ids)]
+    distinct = {(ids.data_ptr(), ids.shape): ids for ids in tables if ids is not None}
+    for ids in distinct.values():  # layers share their ids
+        texts.name_ids(ids)
 
 
 class Sides:
-    """Which side of a model the calls of one sequence are of, and the ids of each side's text."""
+    """The source and the target of one sequence: which calls are on them, and their ids."""
 
     def __init__(self, captures: list[Capture], sequence: int) -> None:
         self.captures, self.sequence = captures, sequence
-        self.crosses = any(capture.kind == "cross" for capture in captures)
+        self.has_cross = any(capture.kind == "cross" for capture in captures)
         self.has_encoder = any(side_of(capture.name) == "encoder" for capture in captures)
         self._ids: dict[bool, Tensor | None] = {}
 
-    def writes(self, name: str) -> bool | None:
-        """Whether a module is of the decoder; None where its name does not say it."""
-        if not self.crosses:
+    def is_target(self, name: str) -> bool | None:
+        """Return whether a module is in the decoder; None if its name does not show it."""
+        if not self.has_cross:
             return False
         side = side_of(name, self.has_encoder)
         return None if side is None else side == "decoder"
 
-    def ids(self, writes: bool) -> Tensor | None:
-        """The text of one side, (T,), as far as its ids are known, with what later passes add.
+    def ids(self, is_target: bool) -> Tensor | None:
+        """Return the known ids of one side's text, (T,), extended by later passes.
 
-        Of several texts it is the first one: two models may stand side by side.
+        If there are several texts, as in two models side by side, it is the first.
         """
-        if writes not in self._ids:
-            known: Tensor | None = None
+        if is_target not in self._ids:
+            text: Tensor | None = None
             for capture in self.captures:
-                is_of_it = capture.kind != "cross" and self.writes(capture.name) is writes
-                if is_of_it and capture.has(self.sequence):
+                is_side = capture.kind != "cross" and self.is_target(capture.name) is is_target
+                if is_side and capture.has(self.sequence):
                     ids = capture.key_ids(self.sequence)
-                    if known is None or (ids is not None and _goes_on(known, ids)):
-                        known = ids
-            self._ids[writes] = known
-        return self._ids[writes]
+                    if text is None or (ids is not None and _continues(text, ids)):
+                        text = ids
+            self._ids[is_target] = text
+        return self._ids[is_target]
 
 
-def _goes_on(text: Tensor, ids: Tensor) -> bool:
+def _continues(text: Tensor, ids: Tensor) -> bool:
     return len(ids) > len(text) and torch.equal(ids[: len(text)], text)
 
 
 def set_text(
-    texts: Texts, writes: bool | None, sequence: int, ids: Tensor | None, sides: Sides, length: int
-) -> list[str] | None:
-    """The tokens of one axis of a call by what was set; None where that does not fit.
+    texts: Texts, is_target: bool | None, sequence: int, ids: Tensor | None, sides: Sides,
+    length: int,
+) -> list[str] | None:  # fmt: skip
+    """Return the names that were set for one axis of a call; None if they do not fit.
 
-    `writes` says of which side the axis is, None where that is not known; `ids` (length,) are its
-    ids, where they are known.
+    `is_target` is the side of the axis, None if unknown; `ids` (length,) are its ids, if known.
     """
-    several = None if writes is None else texts.side(writes)
-    if writes is None or several is None or sequence >= len(several):
+    several = None if is_target is None else texts.side(is_target)
+    if is_target is None or several is None or sequence >= len(several):
         return None
-    text, whole = several[sequence], sides.ids(writes)
-    if whole is None or ids is None:  # equal lengths are all that is known
-        return text if whole is ids and len(text) == length else None
-    both = min(len(whole), length)
-    if not torch.equal(ids[:both], whole[:both]):
+    text, text_ids = several[sequence], sides.ids(is_target)
+    if text_ids is None or ids is None:  # only lengths can be compared
+        return text if text_ids is ids and len(text) == length else None
+    both = min(len(text_ids), length)
+    if not torch.equal(ids[:both], text_ids[:both]):
         return None
-    if len(text) == length:  # a generation goes on from the ids that its passes have
+    if len(text) == length:  # a generation may be longer than the ids of its passes
         return text
-    return text[:length] if len(text) == len(whole) > length else None
+    return text[:length] if len(text) == len(text_ids) > length else None
 
 
 def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int | None:
-    """The id of unknown words: as the tokenizer told it, else that of a token with such a name."""
+    """Return the id of unknown words, from the tokenizer or from a token with such a name."""
     if texts.unknown is not None or ids is None or names is None:
         return texts.unknown
     return next((int(i) for i, name in zip(ids, names, strict=True) if name in UNKNOWN), None)
 
 
-def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: bool) -> None:
-    """Refuse texts of another number or length than the sequences: an ArgumentError says which."""
-    if given is None or not captures:
+def check_texts(texts: list[list[str]] | None, captures: list[Capture], is_target: bool) -> None:
+    """Raise an ArgumentError if the number or the lengths of texts differ from the sequences."""
+    if texts is None or not captures:
         return
-    if writes and not Sides(captures, 0).crosses:
+    if is_target and not Sides(captures, 0).has_cross:
         raise ArgumentError(
-            "target_tokens of a model that reads one text",
-            expected="tokens: an encoder–decoder alone has a target too",
+            "target_tokens for a model with one text",
+            expected="tokens; target_tokens is for encoder–decoders",
         )
     counts = {capture.texts for capture in captures}
-    if len(given) not in counts:
+    if len(texts) not in counts:
         raise ArgumentError(
-            f"tokens of {len(given)} sequences",
+            f"tokens of {len(texts)} sequences",
             expected=f"of {_listed(counts)}, as many as were recorded",
         )
-    for sequence, text in enumerate(given):
-        lengths = _lengths(captures, sequence, writes)
-        if lengths and len(text) not in lengths:  # of a text without a call nothing is known
+    for sequence, text in enumerate(texts):
+        lengths = _lengths(captures, sequence, is_target)
+        if lengths and len(text) not in lengths:  # a text without a call has no known length
             raise ArgumentError(
                 f"{len(text)} tokens of sequence {sequence}",
                 expected=f"{_listed(lengths)}, as many as were recorded",
-                cause="another text, a token too many at its end, or padding, which is left out",
+                cause="another text, an extra token at its end, or padding, which is left out",
             )
 
 
-def _lengths(captures: list[Capture], sequence: int, writes: bool) -> set[int]:
-    """How many tokens one side of a sequence may have: in a pass, or in all of them together."""
+def _lengths(captures: list[Capture], sequence: int, is_target: bool) -> set[int]:
+    """Return the possible numbers of tokens of one side: those of a pass, and of all passes."""
     sides, lengths = Sides(captures, sequence), set()
-    together: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for capture in captures:
         if not capture.has(sequence):
             continue
         real, name = capture.real(sequence), capture.name
         if capture.kind == "cross":
-            lengths.add(len(real.queries if writes else real.keys))
-            if writes:
-                together[name] += len(real.queries)
-        elif sides.writes(name) is not (not writes):
+            lengths.add(len(real.queries if is_target else real.keys))
+            if is_target:
+                totals[name] += len(real.queries)
+        elif sides.is_target(name) is not (not is_target):
             lengths.add(len(real.keys))
-            together[name] += len(real.queries)
-    return lengths | set(together.values())
+            totals[name] += len(real.queries)
+    return lengths | set(totals.values())
 
 
 def _listed(numbers: set[int]) -> str:
-    some = sorted(numbers)[-SOME:]
-    *others, last = (f"{number}" for number in some)
+    *others, last = (f"{number}" for number in sorted(numbers)[-MOST_LENGTHS:])
     return f"{', '.join(others)} or {last}" if others else last

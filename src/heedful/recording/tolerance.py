@@ -1,4 +1,4 @@
-"""What rounding explains: how far two programs that compute the same attention may be apart."""
+"""Tolerances for rounding: the largest difference between two computations of one attention."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ from torch import Tensor
 from heedful.ops.indexing import ALL
 from heedful.ops.inputs import AttentionInputs
 
-# The worst difference that rounding explains, in units of what a head's values let it differ by
+# The largest difference that rounding explains, in units of the spread of a head's values
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# What torch may be set to round products of float32 to; TF32 has as many bits as float16, and no
-# CPU computes in it
+# The dtypes to which torch may be set to round float32 products; TF32 has float16's precision, and
+# no CPU computes in it
 NARROWED = {"cuda": {"tf32": torch.float16}, "cpu": {"bf16": torch.bfloat16}}
 
-# What rounding may change of a mean of values, in units of its type's last bit: in the output's own
-# type, and in the type in which kernels add it up
-ROUNDED, ADDED_UP = 4, 16
-# How far torch's kernel for CPUs is off in half precision, where it takes exponents nearly
-NEARLY = 2e-4
+# The rounding error of a mean of values, in units of the dtype's last bit: in the output's dtype,
+# and in the dtype in which kernels sum
+OUTPUT_ULPS, SUM_ULPS = 4, 16
+# The error of torch's kernel for CPUs in half precision, which approximates exponentials
+APPROXIMATE_EXP = 2e-4
 
 
 @functools.cache
-def lost(kind: torch.dtype) -> float:
-    """What rounding may change of a mean of values of a type, as a share of it."""
-    wide = torch.promote_types(kind, torch.float32)
-    return max(ROUNDED * torch.finfo(kind).eps, ADDED_UP * torch.finfo(wide).eps)
+def relative_rounding(dtype: torch.dtype) -> float:
+    """Return the relative rounding error of a mean of values of a dtype."""
+    wide = torch.promote_types(dtype, torch.float32)
+    return max(OUTPUT_ULPS * torch.finfo(dtype).eps, SUM_ULPS * torch.finfo(wide).eps)
 
 
 @functools.cache
-def least(kind: torch.dtype) -> float:
-    """The least number above 0 of a type: smaller weights are 0 in it."""
-    return torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
+def least(dtype: torch.dtype) -> float:
+    """Return the smallest positive number of a dtype; smaller weights become 0."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
-def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
-    """The worst difference that rounding explains, as torch is set to round products now."""
-    return TOLERANCE.get(_narrowed(kind, device), 1e-2)
+def tolerance_of(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the largest difference that rounding explains, with torch's current settings."""
+    return TOLERANCE.get(_product_dtype(dtype, device), 1e-2)
 
 
 def rounding_of_sums(
-    of: AttentionInputs, sums: Tensor, rows: Tensor | slice = ALL, *, narrowed: bool = True
+    inputs: AttentionInputs, sums: Tensor, rows: Tensor | slice = ALL, *, narrowed: bool = True
 ) -> Tensor:
-    """How far rounding moves the log-sum-exp of each of some rows, (H, n).
+    """Return the rounding error of the log-sum-exp of each of some rows, (H, n).
 
-    Scores are products of d numbers, which two programs add up in two orders: each is off by a few
-    bits of |query| · |key|, however small the score itself is.
+    A score is a sum of d products, which two kernels add in different orders. Its error is a few
+    bits of |query| · |key|, even if the score is small.
 
-    `narrowed` says whether torch may round products now, as it is set to. NaN where the sum (H, n),
-    the query or the scale is no number.
+    With `narrowed`, torch's current float32 precision is taken into account. NaN if the sum (H, n),
+    the query or the scale is NaN.
     """
-    kind, precise = of.query.dtype, of.in_precision()
+    dtype, precise = inputs.query.dtype, inputs.upcast()
     exact = precise.query.dtype
-    eps = torch.finfo(_narrowed(exact, of.query.device) if narrowed else exact).eps
-    # a key that is no number, which a mask may hide, hides no other one
-    of_keys = precise.key.norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0)
-    longest = of_keys.amax(dim=-1, keepdim=True)
-    if len(of.query) > len(of.key):
-        longest = longest.repeat_interleave(len(of.query) // len(of.key), dim=0)
-    size = precise.query[:, rows].norm(dim=-1) * longest * abs(of.scale) + sums.abs()
-    nearly = NEARLY if torch.finfo(kind).bits < 32 else 8 * eps
-    return 4 * eps * size + nearly
+    eps = torch.finfo(_product_dtype(exact, inputs.query.device) if narrowed else exact).eps
+    # ignore keys that are not finite: the mask may exclude them
+    norms = precise.key.norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0)
+    longest = norms.amax(dim=-1, keepdim=True)
+    if len(inputs.query) > len(inputs.key):
+        longest = longest.repeat_interleave(len(inputs.query) // len(inputs.key), dim=0)
+    size = precise.query[:, rows].norm(dim=-1) * longest * abs(inputs.scale) + sums.abs()
+    exp_error = APPROXIMATE_EXP if torch.finfo(dtype).bits < 32 else 8 * eps
+    return 4 * eps * size + exp_error
 
 
-def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
-    """The type to which torch is set to round products of a type now."""
-    if kind != torch.float32:
-        return kind
+def _product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the dtype to which torch is currently set to round products of a dtype."""
+    if dtype != torch.float32:
+        return dtype
     backend = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device.type)
-    products = getattr(backend, "matmul", None)  # of a CPU from torch 2.9 on
+    products = getattr(backend, "matmul", None)  # for CPUs since torch 2.9
     precision = getattr(products, "fp32_precision", None)
     if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
         precision = "tf32"
-    return NARROWED.get(device.type, {}).get(str(precision), kind)
+    return NARROWED.get(device.type, {}).get(str(precision), dtype)

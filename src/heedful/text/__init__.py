@@ -1,17 +1,17 @@
-"""Texts and tokenizers: from files to ids by memory map, and back. Knows no model."""
+"""Texts and tokenizers: from text files to memory-mapped token ids, and back to text."""
 
-from heedful.text.bpe import BPETokenizer, FramedTokenizer, SentencePieceTokenizer
+from heedful.text.bpe import BPETokenizer, RobertaTokenizer, SentencePieceTokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.example_dates import date_pairs, unseen_date_pairs
 from heedful.text.example_texts import LICENCE, TITLE, python_reference
 from heedful.text.library_tokenizer import Inputs
 from heedful.text.loading import (
-    ForeignTokenizerError,
+    UnsupportedTokenizerError,
     check_exportable,
     export_tokenizer,
     load_tokenizer,
 )
-from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
+from heedful.text.pairs import EXTRA_IDS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import TokenizerChoice, prepare
 from heedful.text.sources import FileSource, Source, StringSource, open_source, text_files
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
@@ -23,11 +23,11 @@ __all__ = [
     "BPETokenizer",
     "CharacterTokenizer",
     "FileSource",
-    "ForeignTokenizerError",
-    "FramedTokenizer",
+    "UnsupportedTokenizerError",
+    "RobertaTokenizer",
     "Inputs",
     "LICENCE",
-    "MARKS",
+    "EXTRA_IDS",
     "Pair",
     "PairFile",
     "Pairs",

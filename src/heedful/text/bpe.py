@@ -1,11 +1,11 @@
-"""Byte-pair encoding: of bytes, trained on the user's own text or read; of characters, read.
+"""Byte-pair encoding (BPE): byte-level BPE, trained or loaded, and SentencePiece BPE, loaded.
 
-Byte pairs: Sennrich, Haddow & Birch 2016 (arXiv 1508.07909). On bytes, with words split as GPT-2
-splits them: Radford et al. 2019, section 2.2. Hugging Face `tokenizers` trains, and the file is
-its own `tokenizer.json`; `tiktoken` encodes, several times as fast, where both must agree.
+BPE: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909). Byte-level BPE splits words as GPT-2 does:
+Radford et al. 2019, section 2.2. Hugging Face `tokenizers` trains it and defines its file,
+`tokenizer.json`. `tiktoken` encodes several times faster, and is used where both provably agree.
 
-Pairs of characters, with bytes for unknown ones, as Llama 2 and Mistral have them: Kudo and
-Richardson 2018, *SentencePiece* (arXiv:1808.06226). A word begins with `▁`, for the space before.
+SentencePiece BPE merges characters, and spells unknown characters with byte tokens, as in Llama 2
+and Mistral: Kudo and Richardson 2018, *SentencePiece* (arXiv:1808.06226). `▁` is a space.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.library_tokenizer import LibraryTokenizer
-from heedful.text.sources import cut
-from heedful.text.tokenizer import check_vocabulary, whole_characters
+from heedful.text.sources import split_text
+from heedful.text.tokenizer import check_vocabulary, valid_unicode
 
 if TYPE_CHECKING:
     import tiktoken
     import tokenizers
 
-# GPT-2's split, as tiktoken writes it for speed; tests compare it with the one in `tokenizers`.
+# GPT-2's pattern, in tiktoken's faster form; tests compare it with the pattern in `tokenizers`.
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_LONGEST = 1000  # characters of a word: each join of a pair walks along all words that have it
+_LONGEST = 1000  # characters of a word: each merge scans all words that contain its pair
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-# What its decoder does, in `tokenizers`' words; the last takes away the space that encoding adds
+# The decoder's steps as `tokenizers` names them; STRIP removes the space that encoding adds
 DECODING = ["Replace", "ByteFallback", "Fuse"]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 class BPETokenizer(LibraryTokenizer):
-    """Tokens are byte strings that occur often; all 256 bytes are among them.
+    """Byte-level BPE: tokens are frequent byte strings, and all 256 single bytes.
 
-    So any text encodes, and decodes to itself exactly. Text that spells a special token is
-    ordinary text.
+    Any text encodes, and decodes to exactly the same text. Text that spells a special token is
+    encoded as ordinary text.
 
     Args:
         library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
 
     Raises:
-        ArgumentError: the tokenizer is of another kind.
+        ArgumentError: the tokenizer is of another type.
 
     >>> tokenizer = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
     >>> tokenizer.pieces(tokenizer.encode("low lowest – slow"))
@@ -82,16 +82,17 @@ class BPETokenizer(LibraryTokenizer):
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
-        """The tokenizer of a text that comes in pieces.
+        """Train a tokenizer on a text.
 
         Args:
-            pieces: the text; `tokenizers` keeps each distinct word, so bound it where it is long.
-            vocabulary: the number of tokens, 256 or more; fewer come out where the text has no
-                more pairs to join.
+            pieces: the text in pieces; `tokenizers` keeps each distinct word in memory, so pass a
+                sample of a long text.
+            vocabulary: the number of tokens, at least 256; the result has fewer if the text has
+                no more pairs to merge.
 
         Raises:
             ArgumentError: the vocabulary is too small.
-            TextError: the text is not one that UTF-8 can hold.
+            TextError: UTF-8 cannot encode the text.
         """
         from tokenizers import pre_tokenizers, trainers
 
@@ -102,74 +103,74 @@ class BPETokenizer(LibraryTokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        parts = (part for piece in pieces for part in cut([whole_characters(piece)], _LONGEST))
+        parts = (part for piece in pieces for part in split_text([valid_unicode(piece)], _LONGEST))
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
     def encode_array(self, text: str) -> np.ndarray:
-        """The ids of a text, (T,) uint32; other threads run meanwhile."""
+        """Return the ids of a text, (T,) uint32; releases the GIL."""
         if self._fast is None:
             return super().encode_array(text)
-        return self._fast.encode_to_numpy(whole_characters(text), disallowed_special=())
+        return self._fast.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
-class FramedTokenizer(BPETokenizer):
-    """Byte-level BPE with the special tokens that stand around a text or a pair.
+class RobertaTokenizer(BPETokenizer):
+    """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
-    Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692); a BERT may be trained on such tokens too.
-    Which ones is what the tokenizer's file says. Where it says nothing, it is RoBERTa's frame,
-    <s> text </s> or <s> text </s></s> second </s>, if the vocabulary has the two. Special tokens
-    such as <mask> are recognised in a text.
+    Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
+    tokens. If it defines none, they are RoBERTa's, provided that the vocabulary has them:
+    <s> text </s>, or <s> text </s></s> second </s>. Special tokens such as <mask> are recognised in
+    a text.
 
     Args:
-        bare: the tokenizer as `load_tokenizer` gives it; it stays as it is.
+        bare: a tokenizer as `load_tokenizer` returns it; it is copied, not changed.
 
     >>> bare = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
-    >>> framed = FramedTokenizer(bare)
-    >>> framed.pieces(framed.inputs("low lowest").ids)  # it knows no <s> and no </s>
+    >>> tokenizer = RobertaTokenizer(bare)
+    >>> tokenizer.pieces(tokenizer.inputs("low lowest").ids)  # its vocabulary lacks <s> and </s>
     ['low', '·lowe', 'st']
     """
 
     def __init__(self, bare: BPETokenizer) -> None:
         library = type(bare._library).from_str(bare._library.to_str())
-        usual = {role: library.token_to_id(token) for role, token in ROBERTA.items()}
-        known = {role: id for role, id in usual.items() if id is not None}
-        self.special = {**known, **bare.special}
+        ids = {role: library.token_to_id(token) for role, token in ROBERTA.items()}
+        defaults = {role: id for role, id in ids.items() if id is not None}
+        self.special = {**defaults, **bare.special}
         names = {role: str(library.id_to_token(id)) for role, id in self.special.items()}
         added = library.get_added_tokens_decoder()
-        # one that was added before keeps what it does with the space beside it
+        # a token that the file adds keeps its settings, such as whether it absorbs a space
         library.add_special_tokens(
             [names[role] for role, id in self.special.items() if id not in added]
         )
         super().__init__(library)
         library.encode_special_tokens = False
-        self._fast = None  # tiktoken would take the text of a special token for words
+        self._fast = None  # tiktoken would encode the text of a special token as ordinary text
         if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
             from tokenizers.processors import RobertaProcessing
 
             sep, cls = ((names[role], self.special[role]) for role in ("sep", "cls"))
             library.post_processor = RobertaProcessing(sep, cls)
 
-    def joined(self, before: str, token: int) -> str:
-        """A text with one more token after it, in the place of a <mask>."""
+    def append_token(self, before: str, token: int) -> str:
+        """Return a text with one more token after it, in the place of a <mask>."""
         mask = self._library.get_added_tokens_decoder().get(self.special.get("mask", -1))
-        # such a <mask> has taken the space before it, and the token brings its own
-        taken = mask is not None and mask.lstrip
-        return (before.rstrip() if taken else before) + self.decode([token])
+        # such a <mask> includes the space before it, and so does the token that replaces it
+        has_space = mask is not None and mask.lstrip
+        return (before.rstrip() if has_space else before) + self.decode([token])
 
 
 class SentencePieceTokenizer(LibraryTokenizer):
-    """Tokens are strings that occur often, and all 256 bytes, for characters without a token.
+    """SentencePiece BPE: tokens are frequent strings, and all 256 bytes for other characters.
 
-    So any text encodes, and decodes to itself, with two exceptions: `▁` comes back as a space, and
-    what a normaliser in the file changes stays changed. Where the file says so, a space is put
-    before a text, and taken away again. Text that spells a special token is ordinary text.
+    Any text encodes, and decodes to the same text, with two exceptions: `▁` becomes a space, and
+    changes by the file's normaliser are permanent. If the file requires it, encoding adds a space
+    before a text and decoding removes it. Text that spells a special token is ordinary text.
 
     Args:
         library: a BPE tokenizer of Hugging Face `tokenizers` with byte fallback.
 
     Raises:
-        ArgumentError: the tokenizer is of another kind.
+        ArgumentError: the tokenizer is of another type.
     """
 
     kind = "sentencepiece"
@@ -186,9 +187,9 @@ class SentencePieceTokenizer(LibraryTokenizer):
         self._is_prefixed = STRIP in _decoders(library)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the tokens, without the space that encoding put before the text."""
-        found = super().decode_bytes(ids)
-        return found.removeprefix(b" ") if self._is_prefixed else found
+        """Return the bytes of the tokens, without the space that encoding adds before a text."""
+        decoded = super().decode_bytes(ids)
+        return decoded.removeprefix(b" ") if self._is_prefixed else decoded
 
 
 def _untrained() -> tokenizers.Tokenizer:
@@ -201,12 +202,12 @@ def _untrained() -> tokenizers.Tokenizer:
 
 
 def _fast(library: tokenizers.Tokenizer, table: Sequence[bytes]) -> tiktoken.Encoding | None:
-    """The same tokenizer in tiktoken; None for one that differs in more than what it learned.
+    """Return the same tokenizer in tiktoken; None if its results could differ.
 
-    `tokenizers` joins the pair of the earliest merge, tiktoken the pair whose joined token has the
-    lowest id. They could part only at two neighbours whose joined token comes from another merge.
-    No join crossed the ends of these two, so they stand there too when that token's text is
-    encoded alone, and stay two. Where each token alone is encoded as itself, this never happens.
+    `tokenizers` merges the pair with the earliest rule, tiktoken the pair whose merged token has
+    the lowest id. They could differ only at two neighbours whose concatenation is a token that
+    another pair forms. No merge crossed the ends of the two, so encoding that token's text alone
+    would also end with the two. If each token's text encodes to the token itself, both agree.
     """
     import tiktoken
 
@@ -223,20 +224,20 @@ def _fast(library: tokenizers.Tokenizer, table: Sequence[bytes]) -> tiktoken.Enc
 def _parts(
     library: tokenizers.Tokenizer,
 ) -> tuple[dict[str, int], list[list[str]], dict[str, Any]]:
-    """What the library learned, vocabulary and merges, and everything else about it."""
+    """Return the learned vocabulary and merges, and all other settings."""
     settings = json.loads(library.to_str())
     return settings["model"].pop("vocab"), settings["model"].pop("merges"), settings
 
 
 def _byte_alphabet() -> list[str]:
-    """GPT-2's character for each byte: itself where it prints, else the next from U+0100 on."""
-    itself = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    """Return GPT-2's character for each byte: printable bytes as they are, others from U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in itself else next(others)) for byte in range(256)]
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
-    """Whether a library's tokenizer is BPE with all bytes, and decodes as SentencePiece does."""
+    """Return whether a tokenizer is BPE with all byte tokens and a SentencePiece decoder."""
     from tokenizers.models import BPE
 
     if not isinstance(library.model, BPE) or not library.model.byte_fallback:
@@ -251,11 +252,11 @@ def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
 
 
 def _decoders(library: tokenizers.Tokenizer) -> list[dict]:
-    """The steps of its decoder."""
+    """Return the steps of a tokenizer's decoder as dictionaries."""
     if library.decoder is None:
         return []
-    described = json.loads(library.decoder.__getstate__())
-    return described.get("decoders", [described])
+    state = json.loads(library.decoder.__getstate__())
+    return state.get("decoders", [state])
 
 
 def _bytes_named(name: str) -> bytes:

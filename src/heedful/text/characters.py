@@ -1,4 +1,4 @@
-"""A token for each distinct character of the training text."""
+"""A character tokenizer: one token for each distinct character of the training text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.text.tokenizer import Tokenizer
 
 
 class CharacterTokenizer(Tokenizer):
-    """Ids are places in the sorted list of the characters.
+    """A tokenizer whose ids are indices into the sorted list of characters.
 
     Args:
         characters: the distinct characters, sorted by code point.
@@ -30,7 +30,7 @@ class CharacterTokenizer(Tokenizer):
             raise ArgumentError(
                 f"{len(codes)} characters",
                 expected="at least one, distinct and sorted",
-                remedy="make the tokenizer with CharacterTokenizer.train",
+                remedy="create the tokenizer with CharacterTokenizer.train",
             )
         super().__init__([char.encode("utf-8", "surrogatepass") for char in characters])
         self.characters = characters
@@ -39,20 +39,20 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, pieces: Iterable[str]) -> CharacterTokenizer:
-        """The tokenizer of a text that comes in pieces.
+        """Create the tokenizer for a text, passed in pieces.
 
         Raises:
-            TextError: there is no text.
+            TextError: the text is empty.
         """
-        seen: set[str] = set()
+        characters: set[str] = set()
         for piece in pieces:
-            seen.update(piece)
-        if not seen:
+            characters.update(piece)
+        if not characters:
             raise TextError("an empty text", expected="at least one character")
-        return cls("".join(sorted(seen)))
+        return cls("".join(sorted(characters)))
 
     def encode_array(self, text: str) -> np.ndarray:
-        """The ids of a text, (T,) uint32; `TextError` for a character that is not in the list."""
+        """Return the ids of a text, (T,) uint32; raise a `TextError` for an unknown character."""
         codes = _codes(text)
         last = len(self._id_of) - 1
         ids = np.where(codes <= last, self._id_of[np.minimum(codes, last)], -1)

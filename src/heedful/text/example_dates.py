@@ -1,9 +1,9 @@
-"""The embedded example of pairs: dates in many written forms, and the same in ISO 8601.
+"""The built-in data set of pairs: dates in many written forms, and the same dates in ISO 8601.
 
     the 3rd of May 1987  →  1987-05-03
 
-All dates of two centuries are shuffled by a seed and parted: those of the test set stand in no
-other pair, in any form.
+All dates of two centuries are shuffled with a fixed seed and split: no date of the test set occurs
+in the training pairs, in any form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heedful.text.pairs import Pair
 
 TITLE = "dates in many written forms, and the same in ISO 8601"
 FIRST, DAYS, TEST, SEED = date(1900, 1, 1), 73_049, 2_000, 2017  # to the end of 2099
-# Not from `calendar`, which answers in the language of the machine
+# Not from `calendar`, whose names depend on the locale
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
           "October", "November", "December")  # fmt: skip
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -39,7 +39,7 @@ FORMS = (
 
 
 def written(day: date, form: str) -> str:
-    """A date in one of the written forms.
+    """Format a date in one of the written forms.
 
     >>> [written(date(1987, 5, 3), form) for form in FORMS[5:8]]
     ['the 3rd of May 1987', 'May 3rd, 1987', 'Sunday, 3 May 1987']
@@ -58,7 +58,7 @@ def written(day: date, form: str) -> str:
 
 
 def date_pairs() -> list[Pair]:
-    """The pairs to train on, in an order that a seed decides: each date once, in one form.
+    """Return the training pairs, shuffled with a fixed seed: each date once, in one form.
 
     >>> len(date_pairs())
     71049
@@ -67,7 +67,7 @@ def date_pairs() -> list[Pair]:
 
 
 def unseen_date_pairs() -> list[Pair]:
-    """2,000 pairs to test with, whose dates `date_pairs` has in no form."""
+    """Return 2,000 test pairs, whose dates do not occur in `date_pairs`."""
     return _pairs()[:TEST]
 
 
@@ -79,7 +79,7 @@ def _pairs() -> list[Pair]:
 
 
 def _ending(number: int) -> str:
-    """Of an English ordinal: st, nd, rd or th."""
+    """Return the ending of an English ordinal: st, nd, rd or th."""
     if number in (11, 12, 13):
         return "th"
     return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -1,6 +1,6 @@
-"""Texts that are always there: examples of the documents and lessons, and Python's own reference.
+"""Built-in texts: the examples of the documents and lessons, and the Python language reference.
 
-`pydoc_data.topics` of CPython holds the chapters that `help("topics")` shows; nothing is fetched.
+The reference is in CPython's `pydoc_data.topics`, which `help("topics")` shows; no download.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LINES = """the house that Jack built|the malt that lay in|the rat that ate|the 
 the dog that worried|the cow with the crumpled horn that tossed|the maiden all forlorn that milked
 the man all tattered and torn that kissed|the priest all shaven and shorn that married
 the cock that crowed in the morn that waked|the farmer sowing his corn that kept"""
-_HEARD = _LINES.replace("\n", "|").split("|")
+_PARTS = _LINES.replace("\n", "|").split("|")
 
-# An English nursery rhyme: each verse adds a line in front of the one before it
+# An English nursery rhyme: each verse puts a new line before those of the previous verse
 RHYME = "".join(
-    "This is " + "\n".join(reversed(_HEARD[: last + 1])) + ".\n\n" for last in range(len(_HEARD))
+    "This is " + "\n".join(reversed(_PARTS[: last + 1])) + ".\n\n" for last in range(len(_PARTS))
 )
 
 TITLE = "The Python language reference (the topics of Python's own help)"
@@ -48,12 +48,12 @@ LICENCE = (
 
 
 def python_reference() -> str:
-    """The topics sorted by name, with a blank line between: some 465,000 characters.
+    """Return the help topics sorted by name, separated by blank lines: some 465,000 characters.
 
-    The text is that of the running Python, so it differs a little between versions.
+    The text differs a little between versions of Python.
 
     Raises:
-        TextError: this Python was built without it.
+        TextError: this Python was built without the topics.
 
     >>> text = python_reference()
     >>> len(text) > 300_000 and "lambda" in text
@@ -63,7 +63,7 @@ def python_reference() -> str:
         from pydoc_data.topics import topics
     except ImportError:
         raise TextError(
-            "this Python has no pydoc_data, and with it no language reference",
+            "this Python has no pydoc_data, and so no language reference",
             cause="a minimal build of Python",
             remedy="name a text file of your own, or install the full standard library",
         ) from None

@@ -1,4 +1,4 @@
-"""What a tokenizer of Hugging Face `tokenizers` does, whatever its model: ids, spans, frames."""
+"""The base class of tokenizers of Hugging Face `tokenizers`: ids, spans and special tokens."""
 
 from __future__ import annotations
 
@@ -9,49 +9,46 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from heedful.errors import ArgumentError
-from heedful.files import replacing
-from heedful.text.tokenizer import Tokenizer, whole_characters
+from heedful.files import atomic_write
+from heedful.text.tokenizer import Tokenizer, valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
 
 
 class Inputs(NamedTuple):
-    """What BERT reads of a text or a pair: ids, and for each 0 or 1, the text that it is of."""
+    """The input of a BERT: token ids, and for each the segment 0 or 1, the text it belongs to."""
 
     ids: list[int]
     segments: list[int]
 
 
 class Span(NamedTuple):
-    """The characters that a token stands for: of which of two texts, 0 or 1, from where to where.
-
-    The end is not included.
-    """
+    """The characters of a token: `start` to `end` (exclusive) in text 0 or 1 of a pair."""
 
     text: int
     start: int
     end: int
 
 
-def kept(lengths: Sequence[int], room: int) -> list[int]:
-    """How many tokens stay of each of one or two texts, the longer one cut first.
+def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
+    """Return the lengths to which one or two texts are truncated, the longer text first.
 
     Args:
-        lengths: the tokens of each text, without the frame.
-        room: how many tokens there is room for, beside the frame.
+        lengths: the tokens of each text, without special tokens.
+        room: the maximal number of tokens, without special tokens.
 
     Raises:
-        ArgumentError: no room for a token of each.
+        ArgumentError: no room for one token of each text.
 
-    >>> kept([7], 5), kept([7, 2], 5), kept([7, 4], 5)
+    >>> truncated_lengths([7], 5), truncated_lengths([7, 2], 5), truncated_lengths([7, 4], 5)
     ([5], [3, 2], [3, 2])
     """
     if room < len(lengths):
         raise ArgumentError(
-            f"room for {max(room, 0)} tokens beside the frame of a text",
+            f"room for {max(room, 0)} tokens beside the special tokens",
             expected=f"{len(lengths)} or more",
-            cause="a model whose context is as short as the frame",
+            cause="a context that has room for the special tokens only",
         )
     if sum(lengths) <= room:
         return list(lengths)
@@ -62,23 +59,23 @@ def kept(lengths: Sequence[int], room: int) -> list[int]:
     return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
 
 
-def in_contexts(ids: Sequence[int], room: int) -> list[Sequence[int]]:
-    """The tokens of a text cut into runs of `room`, the last as long as what is left.
+def split_ids(ids: Sequence[int], room: int) -> list[Sequence[int]]:
+    """Split the tokens of a text into runs of `room` tokens; the last may be shorter.
 
-    >>> in_contexts([5, 6, 7, 8, 9], 2), in_contexts([], 2)
+    >>> split_ids([5, 6, 7, 8, 9], 2), split_ids([], 2)
     ([[5, 6], [7, 8], [9]], [])
     """
     return [ids[start : start + room] for start in range(0, len(ids), room)]
 
 
 class LibraryTokenizer(Tokenizer):
-    """A tokenizer of the library `tokenizers`, whose `tokenizer.json` is its file.
+    """A tokenizer of the library `tokenizers`, saved as its `tokenizer.json`.
 
-    The special tokens around a text or a pair are those of the library's post-processor.
+    The library's post-processor adds the special tokens around a text or a pair.
 
     Args:
-        library: the tokenizer; padding and truncation, which its file may ask for, are turned off.
-        bytes_of: the bytes of a token by its name in the vocabulary.
+        library: the tokenizer; any padding and truncation that its file sets are turned off.
+        bytes_of: returns the bytes of a token from its name in the vocabulary.
     """
 
     def __init__(self, library: tokenizers.Tokenizer, bytes_of: Callable[[str], bytes]) -> None:
@@ -95,66 +92,68 @@ class LibraryTokenizer(Tokenizer):
         self._library = library
 
     def encode_array(self, text: str) -> np.ndarray:
-        """The ids of a text, (T,) uint32, without its frame; other threads run meanwhile."""
+        """Return the ids of a text, (T,) uint32, without special tokens; releases the GIL."""
         [encoding] = self._library.encode_batch_fast(
-            [whole_characters(text)], add_special_tokens=False
+            [valid_unicode(text)], add_special_tokens=False
         )
         return np.array(encoding.ids, np.uint32)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
-        return self._bare(text).offsets
+        """As `Tokenizer.spans`, but computed by the library, which may normalise the text."""
+        return self._encoded(text).offsets
 
-    def inputs(self, text: str, second: str | None = None, *, most: int | None = None) -> Inputs:
-        """A text or a pair in its frame, as the model reads it.
+    def inputs(
+        self, text: str, second: str | None = None, *, max_tokens: int | None = None
+    ) -> Inputs:
+        """Encode a text or a pair with its special tokens, as the model reads it.
 
         Args:
             text: the text.
             second: a second text, for a pair.
-            most: the most tokens, the frame included; a longer text is cut at its end, of a pair
-                the longer one first.
+            max_tokens: the maximal length, special tokens included. Longer texts are truncated at
+                their end; in a pair the longer text is truncated first.
 
         Raises:
-            ArgumentError: `most` has no room for a token of each text in its frame.
+            ArgumentError: `max_tokens` has no room for one token of each text.
         """
-        framed, _ = self._framed(text, second, most)
-        return Inputs(framed.ids, framed.type_ids)
+        encoding, _ = self._encoded_pair(text, second, max_tokens)
+        return Inputs(encoding.ids, encoding.type_ids)
 
     def contexts(self, text: str, room: int) -> list[Inputs]:
-        """A text of any length cut into runs of `room` tokens, each framed as `inputs` does."""
-        whole = self._bare(text)
-        whole.truncate(room)
-        parts = [part for part in (whole, *whole.overflowing) if len(part)]
-        framed = [self._library.post_process(part) for part in parts]
-        return [Inputs(part.ids, part.type_ids) for part in framed]
+        """Split a text of any length into runs of `room` tokens, each with special tokens."""
+        encoding = self._encoded(text)
+        encoding.truncate(room)
+        parts = [part for part in (encoding, *encoding.overflowing) if len(part)]
+        processed = [self._library.post_process(part) for part in parts]
+        return [Inputs(part.ids, part.type_ids) for part in processed]
 
-    def framed_spans(
-        self, text: str, second: str | None = None, *, most: int | None = None
+    def input_spans(
+        self, text: str, second: str | None = None, *, max_tokens: int | None = None
     ) -> list[Span | None]:
-        """For each token of `inputs` what it stands for; None for those of the frame."""
-        framed, lengths = self._framed(text, second, most)
-        # not by `sequence_ids`, which is None for a first text of one token in a pair
+        """Return the characters of each token of `inputs`; None for special tokens."""
+        encoding, lengths = self._encoded_pair(text, second, max_tokens)
+        # not from `sequence_ids`, which is None if the first text of a pair has one token
         numbers = iter([number for number, length in enumerate(lengths) for _ in range(length)])
-        tokens = zip(framed.special_tokens_mask, framed.offsets, strict=True)
-        return [None if is_frame else Span(next(numbers), *span) for is_frame, span in tokens]
+        tokens = zip(encoding.special_tokens_mask, encoding.offsets, strict=True)
+        return [None if is_special else Span(next(numbers), *span) for is_special, span in tokens]
 
-    def _bare(self, text: str) -> tokenizers.Encoding:
-        return self._library.encode(whole_characters(text), add_special_tokens=False)
+    def _encoded(self, text: str) -> tokenizers.Encoding:
+        return self._library.encode(valid_unicode(text), add_special_tokens=False)
 
-    def _framed(
-        self, text: str, second: str | None, most: int | None
+    def _encoded_pair(
+        self, text: str, second: str | None, max_tokens: int | None
     ) -> tuple[tokenizers.Encoding, list[int]]:
-        """The texts in their frame, and how many tokens are kept of each."""
-        encodings = [self._bare(part) for part in (text, second) if part is not None]
+        """Return the encoding with special tokens, and each text's length after truncation."""
+        encodings = [self._encoded(part) for part in (text, second) if part is not None]
         lengths = [len(encoding) for encoding in encodings]
-        if most is not None:
-            frame = self._library.num_special_tokens_to_add(second is not None)
-            lengths = kept(lengths, most - frame)
+        if max_tokens is not None:
+            special = self._library.num_special_tokens_to_add(second is not None)
+            lengths = truncated_lengths(lengths, max_tokens - special)
             for encoding, length in zip(encodings, lengths, strict=True):
                 encoding.truncate(length)
         first, *rest = encodings
         return self._library.post_process(first, rest[0] if rest else None), lengths
 
     def _write(self, path: Path) -> None:
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(self._library.to_str(pretty=True).encode())

@@ -1,4 +1,4 @@
-"""Tokenizers in files: ours and those of Hugging Face read, and ours written for transformers."""
+"""Load heedful's and Hugging Face's tokenizer files, and export tokenizers to transformers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 
 from heedful.errors import ArgumentError, RunError
 from heedful.files import (
-    damaged,
+    atomic_write,
     make_directory,
     read_checked_json,
+    read_error,
     read_json,
-    replacing,
     write_json,
 )
 from heedful.files.checksums import checksum_of_file, digits
-from heedful.files.run_identity import TOKENIZER, check_belongs
+from heedful.files.run_identity import TOKENIZER, check_same_run
 from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_of, open_encoding
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_from, open_encoding
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONFIG = "tokenizer_config.json"
 WORDS = "vocab.txt"
-NORMALISING = {  # what they call a setting → what `tokenizers` does
+NORMALISING = {  # setting of transformers → attribute of the normaliser in `tokenizers`
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
@@ -40,24 +40,24 @@ NORMALISING = {  # what they call a setting → what `tokenizers` does
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
-class ForeignTokenizerError(RunError):
-    """A whole tokenizer, of a kind that heedful does not have."""
+class UnsupportedTokenizerError(RunError):
+    """A valid tokenizer of a type that heedful does not support."""
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote, or BPE or WordPiece of Hugging Face.
+    """Load a tokenizer saved by heedful, or a BPE or WordPiece tokenizer of Hugging Face.
 
-    BPE is of bytes, or of characters with bytes for unknown ones, as Llama 2 and Mistral have it.
+    BPE may be byte-level, or SentencePiece BPE with byte tokens, as in Llama 2 and Mistral.
 
     Args:
-        path: the file, or the directory that has it as `tokenizer.json`; a directory without one
-            may have `vocab.json` and `merges.txt`, or `vocab.txt`, as older checkpoints do. Or the
-            name of a tiktoken encoding, such as `cl100k_base`, each of whose ids then has a row.
+        path: the file, or a directory that contains `tokenizer.json`, or, as in older checkpoints,
+            `vocab.json` and `merges.txt`, or `vocab.txt`. Or the name of a tiktoken encoding, such
+            as `cl100k_base`, of which all ids are then used.
 
     Raises:
-        RunError: no such file or encoding; a file that is damaged or of another version.
-        ForeignTokenizerError: it is of a kind that heedful does not have.
-        TextError: the ranks of an encoding that is named cannot be had.
+        RunError: no such file or encoding, a damaged file, or a file of another version.
+        UnsupportedTokenizerError: heedful does not support this type of tokenizer.
+        TextError: the encoding's ranks are neither in tiktoken's cache nor downloadable.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -65,45 +65,45 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     >>> load_tokenizer(directory).encode("cab")
     [2, 0, 1]
     """
-    named, path = Path(path), tokenizer_file(path)
+    argument, path = Path(path), tokenizer_file(path)
     if path.exists():
-        return _of_file(path)
-    if not named.exists():
-        return _of_name(str(named))
+        return _from_file(path)
+    if not argument.exists():
+        return _from_name(str(argument))
     if library := _open_library(path.parent):
-        return _of_library(path.parent, library)
-    if (sole := path.with_name("tokenizer.model")).exists():
-        raise ForeignTokenizerError(
-            f"{sole} without {path.name} beside it",
+        return _from_library(path.parent, library)
+    if (model := path.with_name("tokenizer.model")).exists():
+        raise UnsupportedTokenizerError(
+            f"{model} without {path.name} beside it",
             remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
             "one",
         )
-    return _of_file(path)  # the error that it is not there
+    return _from_file(path)  # raises the error for a missing file
 
 
-def _of_name(name: str) -> Tokenizer:
-    """A tiktoken encoding, where nothing stands at a path."""
+def _from_name(name: str) -> Tokenizer:
+    """Return a tiktoken encoding by its name."""
     try:
-        return TiktokenTokenizer.whole(open_encoding(name))
+        return TiktokenTokenizer.full(open_encoding(name))
     except ArgumentError as error:
         raise RunError(f"no file or directory, and {error}") from error
 
 
-def _of_file(path: Path) -> Tokenizer:
+def _from_file(path: Path) -> Tokenizer:
     about = read_checked_json(path, lambda about: ENVELOPE in about)
     if path.name == FILE_NAME:
-        check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
+        check_same_run(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     try:
         if isinstance(about, dict) and ENVELOPE in about:
-            return _ours(about)
+            return _from_envelope(about)
         if isinstance(about, dict) and isinstance(about.get("model"), dict):
             import tokenizers
 
-            return _of_library(path, tokenizers.Tokenizer.from_file(str(path)))
+            return _from_library(path, tokenizers.Tokenizer.from_file(str(path)))
     except RunError:
         raise
-    except Exception as error:  # whatever the content of a damaged file makes fail
-        raise damaged(path, error) from error
+    except Exception as error:  # a damaged file may raise anything
+        raise read_error(path, error) from error
     raise RunError(
         f"{path} is no tokenizer",
         expected="a file that heedful or Hugging Face tokenizers wrote",
@@ -111,7 +111,8 @@ def _of_file(path: Path) -> Tokenizer:
     )
 
 
-def _ours(about: dict[str, Any]) -> Tokenizer:
+def _from_envelope(about: dict[str, Any]) -> Tokenizer:
+    """Return a tokenizer from heedful's own format."""
     if about[ENVELOPE] != VERSION:
         raise ArgumentError(
             f"version {about[ENVELOPE]!r} of the file", expected=f"version {VERSION}"
@@ -121,35 +122,32 @@ def _ours(about: dict[str, Any]) -> Tokenizer:
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"the kind {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
-    return TiktokenTokenizer(encoding_of(about["encoding"], about["carried"]), ids)
+    return TiktokenTokenizer(encoding_from(about["encoding"], about["carried"]), ids)
 
 
-def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
+def _from_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
     from tokenizers.models import WordPiece
 
     directory = path if path.is_dir() else path.parent
     names = _special_names(directory)
     try:
         if isinstance(library.model, WordPiece):
-            _normalise_as_named(directory, library)
+            _apply_normalisation(directory, library)
             return WordPieceTokenizer(library, names)
         kind = SentencePieceTokenizer if is_sentencepiece(library) else BPETokenizer
-        tokenizer = _characters_of(library) or kind(library)
+        tokenizer = _character_tokenizer(library) or kind(library)
     except ArgumentError as error:
-        raise ForeignTokenizerError(f"{path} has {error}") from error
+        raise UnsupportedTokenizerError(f"{path} has {error}") from error
     ids = {role: library.token_to_id(name) for role, name in names.items()}
     tokenizer.special = {role: id for role, id in ids.items() if id is not None}
-    tokenizer.first = _first_ids(library)
+    tokenizer.prefix_ids = _prefix_ids(library)
     return tokenizer
 
 
 def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer of older checkpoints.
+    """Open the tokenizer of an older checkpoint; return None if the directory has no such files.
 
     It is byte-level BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`.
-
-    Returns:
-        None where the directory has no such files.
 
     Raises:
         RunError: a damaged file.
@@ -162,12 +160,14 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
         return None
     config = _config(directory)
     try:
-        if is_words:  # a piece a line; uncased, until `_normalise_as_named` says otherwise
+        if is_words:  # a piece per line; `_apply_normalisation` sets whether it is uncased
             ids = models.WordPiece.read_file(str(words))
             return wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
         library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise damaged(words if is_words else vocabulary, error, remedy="fetch it again") from error
+        raise read_error(
+            words if is_words else vocabulary, error, remedy="fetch it again"
+        ) from error
     prefixed = bool(config.get("add_prefix_space", False))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
     library.decoder = decoders.ByteLevel()
@@ -176,53 +176,53 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
 
 
 def _special_names(directory: Path) -> dict[str, str]:
-    """The special tokens by their role, as `tokenizer_config.json` names them."""
+    """Return the special tokens of `tokenizer_config.json` by their role."""
     config = _config(directory)
-    named = {role: _content(config.get(f"{role}_token")) for role in ROLES}
-    return {role: token for role, token in named.items() if token}
+    tokens = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, token in tokens.items() if token}
 
 
-def _first_ids(library: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """The ids that a tokenizer puts before a text; what it puts after is left out: a text goes on.
+def _prefix_ids(library: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """Return the special ids that a tokenizer adds before a text, as its file defines them.
 
-    As in transformers, its file alone says so.
+    Ids added after a text are left out, because generation continues the text.
     """
     if library.post_processor is None:
         return ()
-    framed = library.encode("a")
-    pairs = zip(framed.ids, framed.special_tokens_mask, strict=True)
+    encoding = library.encode("a")
+    pairs = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
     return tuple(id for id, _ in itertools.takewhile(lambda pair: pair[1], pairs))
 
 
-def _normalise_as_named(directory: Path, library: tokenizers.Tokenizer) -> None:
-    """Let `tokenizer_config.json` say how a WordPiece tokenizer normalises, as transformers does.
+def _apply_normalisation(directory: Path, library: tokenizers.Tokenizer) -> None:
+    """Apply the normalisation settings of `tokenizer_config.json` to a WordPiece tokenizer.
 
-    Its `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` go before `tokenizer.json`.
+    As in transformers, they take precedence over `tokenizer.json`.
     """
     from tokenizers.normalizers import BertNormalizer
 
     config = _config(directory)
     if isinstance(library.normalizer, BertNormalizer):
-        for theirs, ours in NORMALISING.items():
-            if theirs in config:
-                setattr(library.normalizer, ours, config[theirs])
+        for name, attribute in NORMALISING.items():
+            if name in config:
+                setattr(library.normalizer, attribute, config[name])
 
 
 def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int) -> None:
-    """Write a tokenizer of ours so that `transformers.AutoTokenizer` opens it.
+    """Write one of heedful's tokenizers in the format of `transformers.AutoTokenizer`.
 
     Args:
-        tokenizer: characters, byte pairs that were trained, or WordPiece.
-        directory: it is made where it is missing.
-        context_length: the model's context.
+        tokenizer: a character tokenizer, a trained BPE tokenizer, or WordPiece.
+        directory: the output directory; it is created if missing.
+        context_length: the model's context length.
 
     Raises:
-        ArgumentError: a tiktoken encoding.
+        ArgumentError: the tokenizer is a tiktoken encoding.
     """
     check_exportable(tokenizer)
     if isinstance(tokenizer, CharacterTokenizer):
         make_directory(directory)
-        with replacing(directory / FILE_NAME) as file:
+        with atomic_write(directory / FILE_NAME) as file:
             file.write(_library_of(tokenizer).to_str(pretty=True).encode())
     else:
         tokenizer.save(directory)
@@ -239,7 +239,7 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int)
 
 
 def check_exportable(tokenizer: Tokenizer) -> None:
-    """Raise an `ArgumentError` for a tokenizer that the files of Hugging Face cannot hold."""
+    """Raise an `ArgumentError` for a tokenizer that Hugging Face's format cannot represent."""
     if isinstance(tokenizer, TiktokenTokenizer):
         raise ArgumentError(
             f"a tokenizer with rows for {tokenizer.size:,} ids of {tokenizer.name}",
@@ -259,19 +259,19 @@ def _library_of(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
     return library
 
 
-def _characters_of(library: tokenizers.Tokenizer) -> CharacterTokenizer | None:
-    """The characters of a library's tokenizer that `export_tokenizer` made; None for another."""
+def _character_tokenizer(library: tokenizers.Tokenizer) -> CharacterTokenizer | None:
+    """Return the character tokenizer that `export_tokenizer` wrote; None for other tokenizers."""
     characters = sorted(library.get_vocab())
     if any(len(token) > 1 for token in characters):
         return None
-    ours = CharacterTokenizer("".join(characters))
-    made, found = (json.loads(each.to_str()) for each in (_library_of(ours), library))
-    same = all(made[part] == found[part] for part in ("model", "pre_tokenizer", "normalizer"))
-    return ours if same else None
+    tokenizer = CharacterTokenizer("".join(characters))
+    exported, loaded = (json.loads(each.to_str()) for each in (_library_of(tokenizer), library))
+    same = all(exported[part] == loaded[part] for part in ("model", "pre_tokenizer", "normalizer"))
+    return tokenizer if same else None
 
 
 def _config(directory: Path) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`; nothing where there is none."""
+    """Return the content of `tokenizer_config.json`; an empty dictionary if it is missing."""
     path = directory / CONFIG
     content = read_json(path) if path.exists() else {}
     if not isinstance(content, dict):
@@ -280,12 +280,12 @@ def _config(directory: Path) -> dict[str, Any]:
 
 
 def _added(config: Mapping[str, Any]) -> list[str]:
-    """The tokens that were added after training, in the order of their ids."""
+    """Return the tokens that were added after training, in the order of their ids."""
     added = config.get("added_tokens_decoder") or {}
     return [text for id in sorted(added, key=int) if (text := _content(added[id]))]
 
 
 def _content(token: Any) -> str | None:
-    """The text of a token, which they write as a string or as a description with `content`."""
+    """Return the text of a token, given as a string or as a dictionary with `content`."""
     text = token.get("content") if isinstance(token, Mapping) else token
     return text if isinstance(text, str) else None

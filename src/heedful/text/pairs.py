@@ -1,4 +1,4 @@
-"""Pairs of texts, such as a sentence and its translation: from a TSV file to ids by memory map."""
+"""Pairs of texts, such as a sentence and its translation: from TSV to memory-mapped token ids."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.errors import RunError, TextError
-from heedful.files import make_directory, replacing
+from heedful.files import atomic_write, make_directory
 from heedful.text.preparation import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.token_file import TokenFile, check_share, distinct, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer
 
-MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
+EXTRA_IDS = 2  # ids after the tokenizer's: `begin` of a target, and `end` of source and target
 
 
 class Pair(NamedTuple):
-    """A text, and what it is to become."""
+    """A source text and its target."""
 
     source: str
     target: str
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """The pairs of a TSV file: on each line a source, a tab, and its target.
+    """Read the pairs of a TSV file: on each line a source, a tab, and its target.
 
     Args:
         path: a file in UTF-8, or `-` for standard input.
 
     Raises:
-        TextError: the file cannot be read, or a line, which the error names, is no such pair.
+        TextError: the file cannot be read, or a line, which the error names, is no pair.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "pairs.tsv"
@@ -53,17 +53,17 @@ def _pair(line: str, number: int, path: str) -> Pair:
             f"line {number:,} of {path} is no pair: {line!r:.60}",
             expected="a source, one tab, and its target",
             cause="an empty line or side, another separator, or more columns",
-            remedy="mend the line or leave it out; `cut -f1,2` keeps two columns",
+            remedy="correct the line or remove it; `cut -f1,2` keeps two columns",
         )
     return Pair(*sides)
 
 
 class Pairs:
-    """Pairs of ids: `pairs[i]` is a source and a target, each closed by the end.
+    """Pairs of ids: `pairs[i]` is a source and a target, each with the end id as its last.
 
     Args:
-        ids: the ids of all sides, one after another, (T,).
-        bounds: where each side begins, and the last ends, (2P + 1,).
+        ids: the ids of all sources and targets, concatenated in turn, (T,).
+        bounds: the offset of each source and target, then T, (2P + 1,).
     """
 
     def __init__(self, ids: np.ndarray, bounds: np.ndarray) -> None:
@@ -74,18 +74,18 @@ class Pairs:
         return len(self._bounds) // 2
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target of a pair, each closed by the end."""
+        """Return the source and the target of a pair, each with the end id."""
         start, middle, stop = self._bounds[2 * i : 2 * i + 3]
         return self._ids[start:middle], self._ids[middle:stop]
 
 
 class PairFile(Pairs):
-    """The pairs that `prepare_pairs` wrote; a page comes into memory when it is read.
+    """The memory-mapped pairs in a file of `prepare_pairs`.
 
     Args:
         path: the `.npy` file.
-        end: the id that closes each source and each target.
-        validation: the share of the pairs, the last ones, that training does not see.
+        end: the last id of each source and each target.
+        validation: the fraction of pairs at the end of the file that is held out for validation.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -107,12 +107,12 @@ class PairFile(Pairs):
 
     @property
     def train(self) -> Pairs:
-        """The pairs that training sees."""
+        """The training pairs."""
         return Pairs(self.ids, self._bounds[: 2 * self._split + 1])
 
     @property
     def validation(self) -> Pairs:
-        """The pairs that it does not see, the last of the file."""
+        """The validation pairs, at the end of the file."""
         return Pairs(self.ids, self._bounds[2 * self._split :])
 
 
@@ -124,15 +124,16 @@ def prepare_pairs(
     longest: int,
     validation: float = 0.1,
 ) -> tuple[Tokenizer, PairFile]:
-    """Choose the tokens of pairs, both sides together, and write their ids to a file.
+    """Train or open the shared tokenizer of sources and targets, and write their ids to a file.
+
+    The model has two more ids than the tokenizer, `begin` and `end`; each text gets an `end`.
 
     Args:
-        pairs: at least one.
+        pairs: at least one pair.
         choice: which tokenizer.
-        path: the `.npy` file to write, whole or not at all.
-        longest: the most tokens that a side may have, with the id that closes it: the last of the
-            two that a model has beyond the tokenizer's.
-        validation: the share of the pairs, the last ones, that training does not see.
+        path: the `.npy` file, written atomically.
+        longest: the maximal length of a source or a target in tokens, `end` included.
+        validation: the fraction of pairs at the end that is held out for validation.
 
     Raises:
         TextError: a text that is too long, with its line.
@@ -151,8 +152,8 @@ def prepare_pairs(
     _check_lengths(sides, longest)
     path = Path(path)
     make_directory(path.parent)
-    with replacing(path) as file:
-        write_ids(file, sides, id_type(tokenizer.size + MARKS))
+    with atomic_write(path) as file:
+        write_ids(file, sides, id_type(tokenizer.size + EXTRA_IDS))
     return tokenizer, PairFile(path, int(end[0]), validation)
 
 
@@ -166,14 +167,14 @@ def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
 
 
 def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:
-    """Refuse the first side that is too long, and say what would hold them all."""
+    """Raise an error for the first text that is too long, with the context that would hold all."""
     lengths = [len(side) for side in sides]
     if max(lengths) <= longest:
         return
     i = next(i for i, length in enumerate(lengths) if length > longest)
     raise TextError(
         f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, its "
-        "end with them",
+        "end included",
         expected=f"at most the model's context of {longest}",
-        remedy=f"leave the line out, or train with --context-length {max(lengths)}",
+        remedy=f"remove the line, or train with --context-length {max(lengths)}",
     )

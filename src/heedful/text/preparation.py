@@ -1,4 +1,4 @@
-"""From a text to a tokenizer and a token file, as a stream, on all cores, in bounded memory."""
+"""Tokenization of a text: a tokenizer and a token file, streamed, threaded, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from heedful.files import beside, make_directory, replacing
+from heedful.files import atomic_write, make_directory, temporary_file
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.sources import FileSource, Source
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     import tiktoken
 
 Progress = Callable[[int, int | None], None]
-BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text; they, and so
-# the trainer's memory, do not grow with it
+# Bytes of the sample, from all parts of a text, that BPE and WordPiece are trained on. The fixed
+# size bounds the trainer's memory
+BPE_SAMPLE = 8 << 20
 LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
 
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """Which tokenizer a text gets.
+    """The choice of a tokenizer.
 
     Raises:
-        ArgumentError: a field that does not fit.
+        ArgumentError: an invalid field.
 
     >>> TokenizerChoice("cl100k_bas")
     Traceback (most recent call last):
@@ -55,10 +56,10 @@ class TokenizerChoice:
     """`bpe` or `wordpiece`, trained on the text, `characters`, or a tiktoken encoding's name."""
 
     vocabulary: int = 4096
-    """The tokens that `bpe` or `wordpiece` learns, 256 or more; the others find it themselves."""
+    """The vocabulary size of `bpe` or `wordpiece`, at least 256; ignored by the others."""
 
     compact: bool = True
-    """Of a tiktoken encoding, rows only for what the text uses and for the single bytes."""
+    """Whether a tiktoken encoding keeps only the ids that the text uses, and the single bytes."""
 
     def __post_init__(self) -> None:
         if self.is_encoding:
@@ -67,18 +68,18 @@ class TokenizerChoice:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether it is one of tiktoken's encodings, and not learned from the text."""
+        """Whether it is a tiktoken encoding, which is not learned from the text."""
         return self.name not in LEARNED
 
     def learn(self, pieces: Iterable[str]) -> Tokenizer:
-        """The tokenizer that is learned from a text in pieces; errors as its `train`."""
+        """Learn the tokenizer from a text in pieces; errors as its `train`."""
         if self.name == CharacterTokenizer.kind:
             return CharacterTokenizer.train(pieces)
         kind = BPETokenizer if self.name == BPETokenizer.kind else WordPieceTokenizer
         return kind.train(pieces, self.vocabulary)
 
     def rows(self, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
-        """An encoding, with rows for the ids that a text uses."""
+        """Return an encoding's tokenizer, given the ids that a text uses."""
         kind = TiktokenTokenizer
         return (kind.compact if self.compact else kind.up_to_largest)(encoding, used)
 
@@ -91,26 +92,25 @@ def prepare(
     validation: float = 0.1,
     progress: Progress | None = None,
 ) -> tuple[Tokenizer, TokenFile]:
-    """Choose the tokens of a text, and write its ids to a file.
+    """Train or open the tokenizer of a text, and write the text's ids to a file.
 
-    The text is read as a stream and tokenized by threads (both libraries let go of the
-    interpreter's lock), so memory does not grow with it. Standard input is read once, into a
-    temporary file beside the output.
+    The text is streamed and tokenized by threads (both libraries release the GIL), so memory does
+    not grow with the text. Standard input is copied to a temporary file next to the output first.
 
     Args:
-        source: the text; `open_source` makes one.
+        source: the text, from `open_source`.
         choice: which tokenizer.
-        path: the `.npy` file to write, whole or not at all.
-        validation: the share of the ids, the last ones, that training does not see.
-        progress: called with the bytes that are tokenized, and the bytes there are if known.
+        path: the `.npy` file, written atomically.
+        validation: the fraction of ids at the end that is held out for validation.
+        progress: called with the number of bytes tokenized so far, and the total if known.
 
     Returns:
-        the tokenizer, and the ids by memory map: uint16 where the tokenizer has at most 65,536
-        rows, else uint32.
+        the tokenizer, and the memory-mapped ids: uint16 if the tokenizer has at most 65,536 ids,
+        else uint32.
 
     Raises:
-        TextError: the text cannot be read, or the ranks of an encoding cannot be had.
-        SaveError: the file cannot be written; what was there before still is.
+        TextError: the text cannot be read, or an encoding's ranks cannot be loaded.
+        SaveError: the file cannot be written; an earlier file is intact.
 
     >>> import tempfile
     >>> from heedful.text import StringSource
@@ -122,7 +122,7 @@ def prepare(
     """
     path = Path(path)
     make_directory(path.parent)
-    with replacing(path) as file, _rereadable(source, path) as text:
+    with atomic_write(path) as file, _rereadable(source, path) as text:
         tokenizer = _write(text, choice, file, progress)
     return tokenizer, TokenFile(path, validation)
 
@@ -142,9 +142,9 @@ def _write(
 def _write_tiktoken(
     choice: TokenizerChoice, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
-    """The encoding's own ids first; which of them the text uses is known only then."""
+    """Write the encoding's original ids first, then replace them by rows for the ids in use."""
     encoding = open_encoding(choice.name)
-    with beside(Path(file.name)) as originals:
+    with temporary_file(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)
         write_ids(originals, _encoded(encode, source, progress), np.dtype(np.uint32))
         ids = np.load(originals.name, mmap_mode="r")
@@ -153,38 +153,38 @@ def _write_tiktoken(
         return tokenizer
 
 
-def sample(source: Source, most: int) -> Iterator[str]:
-    """At most about `most` bytes of a text of known size, from all over it: a share of each piece.
+def sample(source: Source, size: int) -> Iterator[str]:
+    """Sample about `size` bytes of a text of known length: the beginning of each of its pieces.
 
     >>> from heedful.text import StringSource
-    >>> len("".join(sample(StringSource("all work " * 100_000), most=9_000)))
+    >>> len("".join(sample(StringSource("all work " * 100_000), size=9_000)))
     8999
     """
-    share = min(1.0, most / (source.size or most))
+    share = min(1.0, size / (source.size or size))
     return (piece[: round(len(piece) * share)] for piece in source.pieces())
 
 
 def _encoded(
     encode: Callable[[str], np.ndarray], source: Source, progress: Progress | None
 ) -> Iterator[np.ndarray]:
-    """The ids of each piece, in order; threads share the pieces, of which a few are in memory."""
-    pieces, total, done = source.pieces(), source.size, 0
+    """Yield the ids of each piece, in order; threads encode a few pieces at a time."""
+    pieces, total, completed = source.pieces(), source.size, 0
     with ThreadPoolExecutor(_THREADS) as pool:
         while batch := list(islice(pieces, 2 * _THREADS)):
             for piece, ids in zip(batch, pool.map(encode, batch), strict=True):
                 yield ids
-                done += len(piece.encode())
+                completed += len(piece.encode())
                 if progress:
-                    progress(done, total)
+                    progress(completed, total)
 
 
 @contextmanager
 def _rereadable(source: Source, path: Path) -> Iterator[Source]:
-    """The source itself, or a copy on disk of one that can be read only once."""
+    """Return the source, or a copy on disk if the source can be read only once."""
     if not source.once:
         yield source
         return
-    with beside(path) as copy:
+    with temporary_file(path) as copy:
         copy.writelines(piece.encode() for piece in source.pieces())
         copy.flush()
         yield FileSource((copy.name,))

@@ -1,6 +1,6 @@
-"""Words as vectors: how alike they are, which are near, what one is to another as a third is.
+"""Word vectors: cosine similarity, nearest neighbours, analogies and principal components.
 
-A table is (V, d): V words, d numbers each. NumPy arrays give NumPy arrays.
+A table is (V, d): V words, d numbers each. Functions return NumPy arrays for NumPy arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Nearest(NamedTuple):
 def cosine(
     a: Float[Tensor, "*lead width"], b: Float[Tensor, "*other width"]
 ) -> Float[Tensor, "*both"]:
-    """a · b / (‖a‖ ‖b‖): 1 in the same direction, 0 at right angles, −1 the other way.
+    """Compute the cosine similarity a · b / (‖a‖ ‖b‖), from −1 (opposite) to 1 (same direction).
 
     Raises:
         ArgumentError: a vector of zeros, which has no direction.
@@ -49,16 +49,16 @@ def nearest(
     count: int = 10,
     leave_out: Sequence[int] = (),
 ) -> Nearest:
-    """The rows of a table that point most nearly the way of a vector; zeros have no direction.
+    """Return the rows of a table with the highest cosine similarity to a vector.
 
     Args:
-        table: (V, d).
+        table: (V, d); rows of zeros are left out.
         vector: (d,).
-        count: how many.
-        leave_out: rows that are not wanted, such as that of the word itself.
+        count: the number of rows.
+        leave_out: rows to exclude, such as that of the word itself.
 
     Returns:
-        at most `count` rows; of equal ones, the lower first.
+        at most `count` rows; of equally similar rows, the lower index first.
 
     Raises:
         ArgumentError: a vector of zeros, which has no direction.
@@ -74,15 +74,15 @@ def nearest(
     similarities = (table @ vector) / (lengths * length)
     similarities[lengths == 0] = -torch.inf
     similarities[list(leave_out)] = -torch.inf
-    most = min(count, int(similarities.isfinite().sum()))
-    found = similarities.sort(descending=True, stable=True)
-    return Nearest(found.indices[:most], found.values[:most])
+    number = min(count, int(similarities.isfinite().sum()))
+    ordered = similarities.sort(descending=True, stable=True)
+    return Nearest(ordered.indices[:number], ordered.values[:number])
 
 
 def _no_direction() -> ArgumentError:
     return ArgumentError(
         "a vector of zeros",
-        expected="one with a direction",
+        expected="a vector with a direction",
         cause="a token that was never trained, or an empty row",
     )
 
@@ -91,7 +91,7 @@ def _no_direction() -> ArgumentError:
 def analogy(
     a: Float[Tensor, " width"], b: Float[Tensor, " width"], c: Float[Tensor, " width"]
 ) -> Float[Tensor, " width"]:
-    """Where d should be when a is to b as c is to d: b − a + c.
+    """Compute the vector d of the analogy "a is to b as c is to d": b − a + c.
 
     Source: Mikolov et al. 2013, *Linguistic regularities in continuous space word
     representations* (NAACL); document 001 (Pahwa, *Decoding the magic behind
@@ -101,7 +101,7 @@ def analogy(
 
 
 class Plane(NamedTuple):
-    """Places (n, 2) on the plane that keeps most of the differences, and the share of each axis."""
+    """Coordinates (n, 2) on the first two principal axes, and each axis's share of the variance."""
 
     places: Tensor
     shares: Tensor
@@ -109,16 +109,16 @@ class Plane(NamedTuple):
 
 @takes_arrays("vectors")
 def principal_plane(vectors: Float[Tensor, "words width"]) -> Plane:
-    """The first two principal components of some vectors.
+    """Compute the first two principal components of vectors.
 
-    Source: Pearson 1901, by the singular value decomposition of what is left after the mean.
+    Source: Pearson 1901; computed by the singular value decomposition of the centred vectors.
     """
     centred = vectors.double() - vectors.double().mean(dim=0)
     left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
     places = torch.zeros(len(vectors), 2, dtype=torch.float64)
     shares = torch.zeros(2, dtype=torch.float64)
     axes = min(2, len(sizes))
-    # the sign of an axis is free; a fixed one keeps the picture the same on every machine
+    # The sign of an axis is arbitrary; this choice gives the same picture on every machine
     signs = torch.sign(right[:axes].gather(1, right[:axes].abs().argmax(dim=1, keepdim=True))[:, 0])
     places[:, :axes] = left[:, :axes] * sizes[:axes] * signs
     total = sizes.square().sum()

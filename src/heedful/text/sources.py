@@ -1,6 +1,6 @@
-"""Where a text comes from: files, folders, standard input, a string, or Python itself.
+"""Sources of text: files, folders, standard input, a string, or the Python language reference.
 
-Texts are read as a stream, and checked: UTF-8, and no binary file.
+Texts are streamed, and checked while they are read: they must be UTF-8, and not binary.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from heedful.errors import TextError
 from heedful.text.example_texts import TITLE, python_reference
 
 STANDARD_INPUT = "-"
-PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
+PIECE = 1 << 18  # characters; a tokenizer's data for a piece takes up to 100 times its size
 _BLOCK = 1 << 18  # bytes
 
-# How files begin that are no texts, and may have no zero byte near their beginning
+# Signatures of binary files that may have no zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # texts, which are told of as such
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # not binary: reading such a text raises an error that says so
 
-# The patterns of GPT-2, cl100k_base and o200k_base, which split a text into words before bytes are
-# paired, never join a letter or a digit with the white space or the sentence mark after it, and
-# look at nothing before a word. So the tokens of pieces cut there are the tokens of the whole text
-_UP_TO_LAST_SAFE_CUT = re.compile(r".*[^\W_](?=[\s,.;:!?、。，．：；！？])", re.DOTALL)
+# GPT-2, cl100k_base and o200k_base split a text into words by a pattern before they merge bytes.
+# Their patterns always split between a letter or digit and white space or punctuation after it, and
+# have no look-behind. So a text split there has the same tokens as the unsplit text
+_UP_TO_LAST_SPLIT = re.compile(r".*[^\W_](?=[\s,.;:!?、。，．：；！？])", re.DOTALL)
 
 
-class LeftOutWarning(UserWarning):
-    """Files of a folder that are no texts are not read."""
+class SkippedFilesWarning(UserWarning):
+    """Binary files of a folder are skipped."""
 
 
 @dataclass(frozen=True)
 class StringSource:
-    """A text that is there already, in pieces that are cut where no tokenizer joins them.
+    """A string as a source, in pieces that end where no token crosses the boundary.
 
-    title: what to call it. size: its bytes. once: whether it can be read only once.
+    title: a name for messages. size: the number of bytes. once: whether it can be read only once.
 
     >>> "".join(StringSource("to be or not to be").pieces(size=5))
     'to be or not to be'
@@ -55,21 +55,22 @@ class StringSource:
 
     @property
     def size(self) -> int:
-        """Its bytes as UTF-8."""
+        """The number of bytes in UTF-8."""
         return len(self.text.encode())
 
     def pieces(self, size: int = PIECE) -> Iterator[str]:
-        """The text in pieces; a `TextError` where it is empty."""
+        """Iterate over the text in pieces; raise a `TextError` if it is empty."""
         if not self.text:
             raise _empty(self.title)
-        return cut((self.text[at : at + size] for at in range(0, len(self.text), size)), size)
+        starts = range(0, len(self.text), size)
+        return split_text((self.text[start : start + size] for start in starts), size)
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """Files one after another, with a line break between where one does not end with it.
+    """Concatenated files, with a line break after a file that does not end with one.
 
-    A byte-order mark at the start of a file is left out; line endings stay as they are.
+    A byte-order mark at the start of a file is removed; line endings are unchanged.
 
     Args:
         paths: files, pipes, or `-` for standard input.
@@ -79,34 +80,34 @@ class FileSource:
 
     @property
     def title(self) -> str:
-        """The path, or how many files there are."""
+        """The path, or the number of files."""
         if len(self.paths) > 1:
             return f"{len(self.paths):,} files"
         return "standard input" if self.paths[0] == STANDARD_INPUT else self.paths[0]
 
     @property
     def size(self) -> int | None:
-        """The files' bytes; None where one is not a regular file."""
+        """The total size in bytes; None if a file is not a regular file."""
         return None if self.once else sum(_status(path).st_size for path in self.paths)
 
     @property
     def once(self) -> bool:
-        """Whether one of them is standard input or a pipe."""
+        """Whether the text can be read only once: from standard input or a pipe."""
         return any(
             path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode) for path in self.paths
         )
 
     def pieces(self, size: int = PIECE) -> Iterator[str]:
-        """The text in pieces of at most `size` characters, each file checked as it is read.
+        """Iterate over the text in pieces of at most `size` characters; check files on the way.
 
         Raises:
-            TextError: it is empty, not UTF-8, binary or unreadable.
+            TextError: the text is empty, not UTF-8, binary or unreadable.
         """
-        some = False
-        for piece in cut(self._blocks(), size):
-            some = True
+        is_empty = True
+        for piece in split_text(self._blocks(), size):
+            is_empty = False
             yield piece
-        if not some:
+        if is_empty:
             raise _empty(self.title)
 
     def _blocks(self) -> Iterator[str]:
@@ -122,14 +123,14 @@ Source: TypeAlias = StringSource | FileSource
 
 
 def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
-    """The text that a command names.
+    """Open a text from file names.
 
     Args:
-        names: files, folders (all files below them, sorted, hidden ones left out), `-` for
-            standard input; none means the Python language reference.
-        include: which files of a folder, such as `*.txt`; with a `/`, such as `en/*.txt`, it is
-            compared with the path below the folder. With `*`, pictures and other binary files are
-            left out, of which a `LeftOutWarning` tells.
+        names: files, folders (all files below them, sorted, without hidden ones), or `-` for
+            standard input; an empty list means the Python language reference.
+        include: a pattern for the files of folders, such as `*.txt`. A pattern with `/`, such as
+            `en/*.txt`, is matched against the path below the folder. With `*`, images and other
+            binary files are skipped with a `SkippedFilesWarning`.
 
     Raises:
         TextError: a name is missing, a folder has no such file, or standard input is named twice.
@@ -148,10 +149,10 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
 
 
 def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
-    """Files and those of folders, each once, as `open_source` finds them.
+    """Return the paths of files and of the files in folders, each once, as `open_source` does.
 
     Raises:
-        TextError: a name is missing, a folder has no such file, or what can be read only once.
+        TextError: a name is missing, a folder has no such file, or a path can be read only once.
     """
     paths = list(dict.fromkeys(path for name in names for path in _files(str(name), include)))
     if once := [path for path in paths if FileSource((path,)).once]:
@@ -168,8 +169,8 @@ def _files(name: str, include: str) -> list[str]:
         return [name]
     with _reading(name):
         files = [str(Path(name, path)) for path in sorted(_below(Path(name), include))]
-    no_texts = [file for file in files if include == "*" and _is_binary(file)]
-    files = [file for file in files if file not in set(no_texts)]
+    binary = [file for file in files if include == "*" and _is_binary(file)]
+    files = [file for file in files if file not in set(binary)]
     if not files:
         raise TextError(
             f"the folder {name} has no text",
@@ -177,26 +178,26 @@ def _files(name: str, include: str) -> list[str]:
             cause="hidden files and binary ones are left out",
             remedy="check the path and the pattern",
         )
-    if no_texts:
-        some = ", ".join(Path(path).name for path in no_texts[:3])
-        more = f" and {len(no_texts) - 3:,} more" if no_texts[3:] else ""
+    if binary:
+        some = ", ".join(Path(path).name for path in binary[:3])
+        more = f" and {len(binary) - 3:,} more" if binary[3:] else ""
         message = (
             f"left out of {name}, as no text: {some}{more}; "
             "--include, such as --include '*.txt', chooses what is read"
         )
-        warnings.warn(message, LeftOutWarning, stacklevel=3)
+        warnings.warn(message, SkippedFilesWarning, stacklevel=3)
     return files
 
 
 def _is_binary(path: str) -> bool:
-    """Whether a file is no text, by how it begins; one that is empty or in another code is."""
+    """Return whether a file begins like a binary file; empty and UTF-16 files count as text."""
     with _opened(path) as file, _reading(path):
         begin = file.read(1 << 13)
     return begin.startswith(BINARY) or (b"\0" in begin and not begin.startswith(UTF_16))
 
 
 def _below(folder: Path, include: str) -> Iterator[Path]:
-    """The regular files below a folder that match, relative to it."""
+    """Yield the matching regular files below a folder, relative to it."""
 
     def stop(error: OSError) -> None:
         raise error
@@ -211,7 +212,7 @@ def _below(folder: Path, include: str) -> Iterator[Path]:
 
 
 def _decoded(path: str) -> Iterator[str]:
-    """The text of a file in blocks that are not empty, without a byte-order mark."""
+    """Yield the text of a file in non-empty blocks, without a byte-order mark."""
     read = 0
 
     def blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -233,7 +234,7 @@ def _decoded(path: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             byte = f"the byte 0x{error.object[error.start]:02x}"
             cause = "another encoding, such as Latin-1, or a file cut in the middle"
-            position = read - len(error.object) + error.start  # the object ends where it was read
+            position = read - len(error.object) + error.start  # error.object ends at offset `read`
             raise _no_text(path, byte, position, cause) from None
 
 
@@ -281,18 +282,18 @@ def _no_text(path: str, byte: str, position: int, cause: str) -> TextError:
     )
 
 
-def cut(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """The same text in pieces of at most `size` characters.
+def split_text(blocks: Iterable[str], size: int) -> Iterator[str]:
+    """Split a text into pieces of at most `size` characters.
 
     Args:
         blocks: the text, in parts of any size.
-        size: the most characters of a piece.
+        size: the maximal number of characters of a piece.
 
     Returns:
-        pieces that end after a letter or a digit and before white space or a sentence mark;
-        where `size` characters have no such place, a piece is cut at their end.
+        pieces that end between a letter or digit and white space or punctuation; a piece without
+        such a position ends after `size` characters.
 
-    >>> list(cut(["one two, thr", "ee fourteen"], size=11))
+    >>> list(split_text(["one two, thr", "ee fourteen"], size=11))
     ['one two', ', three', ' fourteen']
     """
     rest = ""
@@ -309,5 +310,5 @@ def cut(blocks: Iterable[str], size: int) -> Iterator[str]:
 
 
 def _end(text: str, start: int, limit: int) -> int:
-    found = _UP_TO_LAST_SAFE_CUT.match(text, start, limit + 1)  # + 1: what comes after the cut
-    return found.end() if found else limit
+    match = _UP_TO_LAST_SPLIT.match(text, start, limit + 1)  # + 1 for the look-ahead
+    return match.end() if match else limit

@@ -1,7 +1,7 @@
-"""OpenAI's encodings (`tiktoken`), with rows only for what the training text uses.
+"""Tokenizers from OpenAI's `tiktoken` encodings, reduced to the ids that the training text uses.
 
-`cl100k_base` has 100,277 ids, and a book uses some thousands of them: a model that has a row for
-each id spends most of its memory, and of its time, on rows that are never trained.
+`cl100k_base` has 100,277 ids, of which a book uses a few thousand. A model with an embedding row
+for each id would spend most of its memory and time on rows that are never trained.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text.tokenizer import Tokenizer, whole_characters
+from heedful.text.tokenizer import Tokenizer, valid_unicode
 
 if TYPE_CHECKING:
     import tiktoken
 
 
 class TiktokenTokenizer(Tokenizer):
-    """An encoding some of whose ids have rows; any text still encodes, and decodes to itself.
+    """A tiktoken encoding with a row, the tokenizer's own id, for some or all original ids.
 
-    An id that has no row is spelled with the single bytes, which always have one. Text that
-    spells a special token is ordinary text.
+    Any text encodes, and decodes to the same text: an id without a row is spelled with the 256
+    single bytes, which always have rows. Text that spells a special token is encoded as ordinary
+    text.
 
     Args:
-        encoding: an encoding of `tiktoken`; a file that is saved carries its ranks.
+        encoding: an encoding of `tiktoken`; its ranks are saved in the tokenizer's file.
         originals: the encoding's ids that have rows, ascending, (size,).
 
     Raises:
-        ArgumentError: a single byte without a row.
+        ArgumentError: a single byte has no row.
     """
 
     kind = "tiktoken"
@@ -54,21 +55,21 @@ class TiktokenTokenizer(Tokenizer):
             )
 
     @classmethod
-    def whole(cls, encoding: tiktoken.Encoding) -> TiktokenTokenizer:
-        """Every id of the encoding has a row, the special tokens too."""
+    def full(cls, encoding: tiktoken.Encoding) -> TiktokenTokenizer:
+        """Return a tokenizer with a row for every id of the encoding, special tokens included."""
         return cls(encoding, np.arange(encoding.max_token_value + 1))
 
     @classmethod
     def compact(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
-        """Rows for the ids that a text uses and for the 256 single bytes.
+        """Return a tokenizer with rows for the ids that a text uses and for the 256 single bytes.
 
-        With `cl100k_base` and a textbook of 460,319 characters, 3,989 in place of 100,277.
+        `cl100k_base` and a textbook of 460,319 characters need 3,989 rows instead of 100,277.
         """
         return cls(encoding, np.union1d(used, single_bytes(encoding)))
 
     @classmethod
     def up_to_largest(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
-        """A row for each id from 0 to the largest that a text uses; rows are the ids themselves."""
+        """Return a tokenizer with row i for each id i up to the largest that a text uses."""
         return cls(encoding, np.arange(np.append(used, single_bytes(encoding)).max() + 1))
 
     @property
@@ -77,19 +78,19 @@ class TiktokenTokenizer(Tokenizer):
         return self.encoding.name
 
     def original_id(self, row: int) -> int:
-        """The encoding's own id of a row."""
-        self.token_bytes(row)  # refuses what is no row
+        """Return the encoding's id of a row."""
+        self.token_bytes(row)  # raises an error for an invalid row
         return int(self.originals[row])
 
     def encode_array(self, text: str) -> np.ndarray:
-        """The rows of a text, (T,) uint32; other threads run meanwhile."""
+        """Return the rows of a text, (T,) uint32; releases the GIL."""
         return self.rows(original_ids(self.encoding, text))
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        """The rows of the encoding's ids; one that has none becomes those of its bytes.
+        """Return the rows of the encoding's ids; an id without a row becomes rows of its bytes.
 
         Args:
-            ids: the encoding's own ids, (T,).
+            ids: the encoding's ids, (T,).
 
         Returns:
             rows, (T′,) uint32 with T′ ≥ T.
@@ -97,7 +98,7 @@ class TiktokenTokenizer(Tokenizer):
         rows = self._row_of[ids]
         missing = np.flatnonzero(rows < 0)
         if len(missing):
-            spellings = [_bytes_of(self.encoding, int(ids[place])) for place in missing]
+            spellings = [_bytes_of(self.encoding, int(ids[index])) for index in missing]
             repeats = np.ones(len(rows), np.int64)
             repeats[missing] = [len(spelling) for spelling in spellings]
             rows = np.repeat(rows, repeats)
@@ -107,16 +108,17 @@ class TiktokenTokenizer(Tokenizer):
     def _write(self, path: Path) -> None:
         is_range = len(self.originals) == self.originals[-1] + 1
         rows = {"size": self.size} if is_range else {"ids": self.originals.tolist()}
-        # the ranks with them: what a run trained needs no cache and no network on any machine
-        self._write_envelope(path, encoding=self.name, **rows, carried=described(self.encoding))
+        # The file includes the ranks, so that a trained run needs neither cache nor network
+        data = encoding_data(self.encoding)
+        self._write_envelope(path, encoding=self.name, **rows, carried=data)
 
 
 def open_encoding(name: str) -> tiktoken.Encoding:
-    """An encoding by its name; its ranks come from tiktoken's cache, or once from the network.
+    """Open an encoding by its name; ranks missing from tiktoken's cache are downloaded once.
 
     Raises:
         ArgumentError: no encoding has this name.
-        TextError: the ranks are neither in the cache nor to be had.
+        TextError: the ranks are neither in the cache nor downloadable.
     """
     import tiktoken
 
@@ -133,7 +135,7 @@ def open_encoding(name: str) -> tiktoken.Encoding:
 
 
 def check_name(name: str, others: tuple[str, ...] = ()) -> None:
-    """Raise an `ArgumentError` unless the name is an encoding's, or one of the others."""
+    """Raise an `ArgumentError` unless the name is that of an encoding or one of `others`."""
     import tiktoken
 
     names = [*others, *tiktoken.list_encoding_names()]
@@ -147,25 +149,25 @@ def check_name(name: str, others: tuple[str, ...] = ()) -> None:
 
 
 def original_ids(encoding: tiktoken.Encoding, text: str) -> np.ndarray:
-    """The encoding's own ids of a text, (T,) uint32; special tokens' text is ordinary text."""
-    return encoding.encode_to_numpy(whole_characters(text), disallowed_special=())
+    """Return the encoding's ids of a text, (T,) uint32; special tokens count as ordinary text."""
+    return encoding.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
 def single_bytes(encoding: tiktoken.Encoding) -> np.ndarray:
-    """The ids of the 256 single bytes, in the order of the bytes, (256,) int64."""
+    """Return the ids of the 256 single bytes, in the order of the bytes, (256,) int64."""
     return np.array([encoding.encode_single_token(bytes([byte])) for byte in range(256)])
 
 
-def described(encoding: tiktoken.Encoding) -> dict[str, Any]:
-    """What `encoding_of` makes the same encoding from, ready for JSON.
+def encoding_data(encoding: tiktoken.Encoding) -> dict[str, Any]:
+    """Return the data from which `encoding_from` restores the encoding, ready for JSON.
 
-    All ranks, since a text's ids depend on tokens too that training never saw: 572 kB of compressed
-    text for `cl100k_base`.
+    It has all ranks, because a text's ids also depend on tokens outside the training text: 572 kB
+    of compressed text for `cl100k_base`.
 
-    `tokens` holds a byte for the length of each token in the order of the ranks, 0 where a rank has
-    none, then the tokens. No encoding of tiktoken has a token of more than 255 bytes.
+    `tokens` holds a byte with the length of each token in the order of the ranks (0 for an unused
+    rank), then the tokens. No encoding of tiktoken has a token of more than 255 bytes.
     """
-    # tiktoken's own README makes encodings from these three attributes of others
+    # tiktoken's README creates encodings from these three attributes of other encodings
     ranks: dict[bytes, int] = encoding._mergeable_ranks
     tokens = [b""] * (max(ranks.values()) + 1)
     for token, rank in ranks.items():
@@ -179,29 +181,26 @@ def described(encoding: tiktoken.Encoding) -> dict[str, Any]:
     }
 
 
-def encoding_of(name: str, carried: Mapping[str, Any]) -> tiktoken.Encoding:
-    """The encoding that `described` described.
+def encoding_from(name: str, data: Mapping[str, Any]) -> tiktoken.Encoding:
+    """Restore an encoding from its `encoding_data`.
 
     Raises:
-        ArgumentError: ranks that cannot be unpacked.
+        ArgumentError: the ranks cannot be unpacked.
     """
     import tiktoken
 
-    place = carried["ranks"]
+    offset = data["ranks"]
     try:
-        data = zlib.decompress(base64.b64decode(carried["tokens"], validate=True))
+        packed = zlib.decompress(base64.b64decode(data["tokens"], validate=True))
     except (ValueError, zlib.error) as error:
         raise ArgumentError(f"ranks that cannot be unpacked ({error})") from error
     ranks = {}
-    for rank, length in enumerate(data[: carried["ranks"]]):
+    for rank, length in enumerate(packed[: data["ranks"]]):
         if length:
-            ranks[data[place : place + length]] = rank
-            place += length
+            ranks[packed[offset : offset + length]] = rank
+            offset += length
     return tiktoken.Encoding(
-        name,
-        pat_str=carried["pattern"],
-        mergeable_ranks=ranks,
-        special_tokens=carried["special"],
+        name, pat_str=data["pattern"], mergeable_ranks=ranks, special_tokens=data["special"]
     )
 
 

@@ -1,6 +1,6 @@
-"""The token file: ids as a `.npy` array that is read by memory map, and after it a checksum.
+"""The token file: a memory-mapped `.npy` array of ids, followed by a checksum.
 
-NumPy reads the array and leaves alone what stands after it.
+NumPy reads the array and ignores the bytes after it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files.checksums import checksum_of_file, digits
 
 _CHUNK = 1 << 20  # ids
-MARK = "\nheedful crc32 "  # what stands after the array, before eight digits
+MARK = "\nheedful crc32 "  # after the array, before the eight digits of the checksum
 TAIL = len(MARK) + len("00000000\n")
 
 
 class TokenFile:
-    """The ids of a text, on disk: a page comes into memory when it is read.
+    """The memory-mapped ids of a text, split into training and validation.
 
     Args:
         path: the `.npy` file that `prepare` wrote.
-        validation: the share of the ids, the last ones, that training does not see.
+        validation: the fraction of ids at the end that is held out for validation.
 
     Raises:
         RunError: the file is missing or damaged.
-        ArgumentError: the share is not at least 0 and below 1, or leaves no id to train on.
+        ArgumentError: the fraction is not in [0, 1), or leaves no id to train on.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tokens.npy"
@@ -58,17 +58,17 @@ class TokenFile:
 
     @property
     def train(self) -> np.ndarray:
-        """The ids that training sees, (T,), a memory map."""
+        """The training ids, (T,), a memory map."""
         return self.ids[: self._split]
 
     @property
     def validation(self) -> np.ndarray:
-        """The ids that it does not see, the last of the text, a memory map."""
+        """The validation ids, at the end of the text, a memory map."""
         return self.ids[self._split :]
 
 
 def check_share(validation: float) -> None:
-    """Refuse a share for validation that is not at least 0 and below 1; `ArgumentError`."""
+    """Raise an `ArgumentError` unless the validation share is at least 0 and below 1."""
     if not 0 <= validation < 1:
         raise ArgumentError(
             f"a validation share of {validation}",
@@ -78,19 +78,19 @@ def check_share(validation: float) -> None:
 
 
 def id_type(size: int) -> np.dtype:
-    """The narrowest of the two types that hold ids below `size`."""
+    """Return uint16 if it holds all ids below `size`, else uint32."""
     return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
 
 
 def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
-    """Write ids of unknown number as a `.npy` file, a chunk at a time; the number comes back."""
+    """Write chunks of ids as one `.npy` array with a checksum; return the number of ids."""
     count = 0
     _write_header(file, 0, dtype)
     for chunk in chunks:
         file.write(chunk.astype(dtype, copy=False).data)
         count += len(chunk)
     file.seek(0)
-    _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
+    _write_header(file, count, dtype)  # of the same length: numpy reserves room for more digits
     file.flush()
     checksum = digits(checksum_of_file(Path(file.name)))
     file.seek(0, os.SEEK_END)
@@ -99,19 +99,19 @@ def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> 
 
 
 def distinct(ids: np.ndarray) -> np.ndarray:
-    """The distinct ids, ascending, (U,) int64, with memory for one chunk and the largest id."""
-    seen = np.zeros(0, bool)
+    """Return the distinct ids, ascending, (U,) int64; reads one chunk at a time."""
+    occurs = np.zeros(0, bool)
     for chunk in chunks_of(ids):
         largest = int(chunk.max())
-        if largest >= len(seen):
-            seen = np.pad(seen, (0, largest + 1 - len(seen)))
-        seen[chunk] = True
-    return np.flatnonzero(seen)
+        if largest >= len(occurs):
+            occurs = np.pad(occurs, (0, largest + 1 - len(occurs)))
+        occurs[chunk] = True
+    return np.flatnonzero(occurs)
 
 
 def chunks_of(ids: np.ndarray) -> Iterable[np.ndarray]:
-    """The ids in parts of a bounded size."""
-    return (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+    """Yield the ids in chunks of a fixed size."""
+    return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
 
 
 def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
@@ -120,7 +120,7 @@ def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
 
 
 def _open(path: Path) -> tuple[np.ndarray, str]:
-    """The ids of a token file, and the checksum that stands in it."""
+    """Return the ids of a token file, and the checksum stored in it."""
     try:
         ids = np.load(path, mmap_mode="r")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A table of words and their vectors: from a CSV or JSON file, or of a model's tokens."""
+"""A table of words and their vectors, from a CSV or JSON file or from a model's tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 from heedful.errors import TextError
 from heedful.token_names import SIGNS
 
-LARGEST = 1e100  # its square is still a number
-HEADINGS = ("", "word", "words", "token", "tokens", "index")  # of the column of words
+LARGEST = 1e100  # its square is still finite
+HEADINGS = ("", "word", "words", "token", "tokens", "index")  # headings of the word column
 
 
 class WordVectors:
-    """Words and a row for each, (V, d); numbers of a list become float64, an array keeps its type.
+    """Words and their vectors (V, d): lists become float64, and an array keeps its dtype.
 
-    Where two tokens of a model look alike, the first is found by its name.
+    If two tokens of a model have the same label, the label refers to the first.
 
     Raises:
         TextError: a number that is not finite.
@@ -44,40 +44,40 @@ class WordVectors:
             raise TextError(f"a vector of {word!r} that is not finite", expected="numbers")
 
     def __getitem__(self, word: str) -> np.ndarray:
-        """The vector of a word, (d,); words and errors as `row`."""
+        """Return the vector of a word, (d,); words and errors as `row`."""
         return self.table[self.row(word)]
 
     def row(self, word: str) -> int:
-        """The row of a word; in a model's table also of its piece, such as `·night` for night.
+        """Return the row of a word, or of its token with a space before it (`·night` for night).
 
         Raises:
-            TextError: a word that is not in the table, with those that are spelt most like it.
+            TextError: the word is not in the table; the error suggests similar words.
         """
         visible = "".join(SIGNS.get(char, char) for char in word)
         for name in (word, visible, SIGNS[" "] + word):
             if name in self._rows:
                 return self._rows[name]
-        near = self._near(word) or self.words[:3]
+        similar = self._similar(word) or self.words[:3]
         raise TextError(
             f"no word {word!r} among {len(self.words):,}",
-            expected="one of the table, such as " + ", ".join(near),
-            cause="a word that its text does not have, or that is cut into several tokens",
+            expected="one of the table, such as " + ", ".join(similar),
+            cause="a word that is not in the text, or that is split into several tokens",
         )
 
-    def _near(self, word: str) -> list[str]:
-        """The words that are spelt most like one; the space before a piece does not count."""
+    def _similar(self, word: str) -> list[str]:
+        """Return the words with the most similar spelling, regardless of a space before them."""
         bare = {name.removeprefix(SIGNS[" "]): name for name in self._rows}
         return [bare[name] for name in difflib.get_close_matches(word.strip(), bare, 3, 0.5)]
 
 
 def read_vectors(path: Path) -> WordVectors:
-    """A table from a file: CSV (a word and its numbers in each line) or JSON ({word: numbers}).
+    """Read a table from CSV (a word and its numbers on each line) or JSON ({word: numbers}).
 
-    A first line of a CSV file is its heading if its first cell is empty or a name such as `word`,
+    The first line of a CSV file is a heading if its first cell is empty or a word such as `word`,
     or if it has no numbers.
 
     Raises:
-        TextError: the file cannot be read or is no such table; the line is named.
+        TextError: the file cannot be read or is no such table; the error names the line.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -86,15 +86,15 @@ def read_vectors(path: Path) -> WordVectors:
         raise TextError(f"cannot read {path}: {reason}", expected="a CSV or JSON file") from error
     read = _json_rows if path.suffix.lower() == ".json" else _csv_rows
     rows: dict[str, list[float]] = {}
-    for where, word, values in read(text, path):
-        rows[word] = _checked(rows, word, values, where)
+    for location, word, values in read(text, path):
+        rows[word] = _validated(rows, word, values, location)
     if not rows:
         raise TextError(f"no words in {path}", expected="a word and its numbers in each line")
     return WordVectors(list(rows), list(rows.values()))
 
 
 Rows: TypeAlias = Iterator[tuple[str, str, Sequence[Any]]]
-"""Where a row stands, for an error, its word and its numbers."""
+"""For each row: its location for errors, its word, and its numbers."""
 
 
 def _csv_rows(text: str, path: Path) -> Rows:
@@ -134,32 +134,33 @@ def _json_rows(text: str, path: Path) -> Rows:
 
 
 def _number(cell: str) -> float | str:
-    """The number in a cell, or the cell itself where it holds none."""
+    """Return the number in a cell, or the cell itself if it has none."""
     try:
         return float(cell)
     except ValueError:
         return cell
 
 
-def _checked(
-    rows: Mapping[str, list[float]], word: str, values: Sequence[Any], where: str
+def _validated(
+    rows: Mapping[str, list[float]], word: str, values: Sequence[Any], location: str
 ) -> list[float]:
-    """The numbers of a word that has a name, is new, and has as many as those before it."""
+    """Return a word's vector; raise an error unless the word is new and the length matches."""
     if not word or not values:
         raise TextError(
-            f"{where} has no {'vector' if word else 'word'}",
+            f"{location} has no {'vector' if word else 'word'}",
             expected="a word and its numbers",
             cause="in a CSV file, a separator other than the comma",
         )
     for value in values:
-        # a comparison with NaN is false, so NaN and infinity end here too
+        # comparisons with NaN are false, so this rejects NaN and infinity too
         if type(value) not in (int, float) or not abs(value) < LARGEST:
-            raise TextError(f"{where} has {value!r:.40}", expected="finite numbers after the word")
+            message = f"{location} has {value!r:.40}"
+            raise TextError(message, expected="finite numbers after the word")
     if word in rows:
-        raise TextError(f"{where} gives {word!r} again", expected="each word once")
+        raise TextError(f"{location} gives {word!r} again", expected="each word once")
     width = len(next(iter(rows.values()), values))
     if len(values) != width:
         raise TextError(
-            f"{where} has {len(values)} numbers", expected=f"{width}, as the words before it"
+            f"{location} has {len(values)} numbers", expected=f"{width}, as the words before it"
         )
     return [float(value) for value in values]

@@ -1,7 +1,7 @@
-"""WordPiece, the tokenizer of BERT: words in pieces, and the frame of a text or of a pair.
+"""WordPiece, the tokenizer of BERT: it splits words into pieces and adds special tokens.
 
 Source: Wu et al. 2016 (arXiv:1609.08144), section 4.1; as BERT uses it, Devlin et al. 2018
-(arXiv:1810.04805). Hugging Face `tokenizers` encodes and learns; the file is its `tokenizer.json`.
+(arXiv:1810.04805). Hugging Face `tokenizers` trains and encodes; the file is `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError, TextError
 from heedful.text.library_tokenizer import LibraryTokenizer
-from heedful.text.tokenizer import whole_characters
+from heedful.text.tokenizer import valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
 
-# In the order of the ids that a trained vocabulary gives them.
+# In the order of their ids in a trained vocabulary.
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 NEEDED = ("unk", "cls", "sep")
 
 
 class WordPieceTokenizer(LibraryTokenizer):
-    """Words are cut into the longest known pieces; one that goes on within a word begins with ##.
+    """WordPiece: words are split into the longest known pieces; a non-initial piece begins with ##.
 
-    Text is normalised first (an uncased tokenizer makes it lower case, without accents), and a
-    word that cannot be cut is [UNK]; so decoding gives back words, not always the text. Special
-    tokens such as [MASK] are recognised in a text.
+    Text is normalised first (an uncased tokenizer lowers the case and removes accents), and a word
+    that cannot be split becomes [UNK]. So decoding returns the words, not always the exact text.
+    Special tokens such as [MASK] are recognised in a text.
 
     Args:
         library: a WordPiece tokenizer of Hugging Face `tokenizers`.
-        names: special tokens by their role, where they are not BERT's own.
+        names: special tokens by their role, if they differ from BERT's.
 
     Raises:
-        ArgumentError: the tokenizer is of another kind, or lacks a special token that BERT needs.
+        ArgumentError: the tokenizer is of another type, or lacks a special token that BERT needs.
 
     >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "robots", "trans", "##formers", ","]
     >>> ids = {word: id for id, word in enumerate(words)}
@@ -56,11 +56,11 @@ class WordPieceTokenizer(LibraryTokenizer):
             raise ArgumentError(
                 f"a tokenizer of the kind {type(library.model).__name__}", expected="WordPiece"
             )
-        named = {**NAMES, **(names or {})}
-        ids = {role: library.token_to_id(token) for role, token in named.items()}
-        missing = [named[role] for role in NEEDED if ids[role] is None]
+        tokens = {**NAMES, **(names or {})}
+        ids = {role: library.token_to_id(token) for role, token in tokens.items()}
+        missing = [tokens[role] for role in NEEDED if ids[role] is None]
         if library.model.unk_token not in library.get_vocab(with_added_tokens=False):
-            missing.append(library.model.unk_token)  # added is not enough: encoding would fail
+            missing.append(library.model.unk_token)  # as an added token it would fail to encode
         if missing:
             raise ArgumentError(
                 f"a vocabulary without {', '.join(dict.fromkeys(missing))}",
@@ -68,11 +68,11 @@ class WordPieceTokenizer(LibraryTokenizer):
                 cause="the vocabulary of another model, or only a part of it",
             )
         self.special = {role: id for role, id in ids.items() if id is not None}
-        library.add_special_tokens([named[role] for role in self.special])
+        library.add_special_tokens([tokens[role] for role in self.special])
         if not library.num_special_tokens_to_add(False):
             from tokenizers.processors import BertProcessing
 
-            sep, cls = ((named[role], self.special[role]) for role in ("sep", "cls"))
+            sep, cls = ((tokens[role], self.special[role]) for role in ("sep", "cls"))
             library.post_processor = BertProcessing(sep, cls)
         super().__init__(library, str.encode)
 
@@ -80,21 +80,21 @@ class WordPieceTokenizer(LibraryTokenizer):
     def train(
         cls, pieces: Iterable[str], vocabulary: int, *, lowercase: bool = True
     ) -> WordPieceTokenizer:
-        """The tokenizer of a text that comes in pieces; the same for the same text, always.
+        """Train a tokenizer on a text; the result is deterministic.
 
         Args:
-            pieces: the text; it is kept whole, so bound it where it is long.
-            vocabulary: the number of tokens, special ones included; fewer come out where the text
-                has no more pairs to join.
-            lowercase: uncased, so without accents too.
+            pieces: the text in pieces; all are held in memory, so pass a sample of a long text.
+            vocabulary: the number of tokens, special tokens included; the result has fewer if the
+                text has no more pairs to merge.
+            lowercase: whether the tokenizer is uncased, which also removes accents.
 
         Raises:
-            ArgumentError: the vocabulary has no room for the text's characters.
-            TextError: no words, or a text that UTF-8 cannot hold.
+            ArgumentError: the vocabulary is too small for the text's characters.
+            TextError: the text has no words, or UTF-8 cannot encode it.
         """
         from tokenizers import trainers
 
-        texts = [whole_characters(piece) for piece in pieces]
+        texts = [valid_unicode(piece) for piece in pieces]
         library = wordpiece_library({NAMES["unk"]: 0}, lowercase=lowercase)
         base = [*NAMES.values(), *_characters(library, texts)]
         if vocabulary < len(base):
@@ -105,9 +105,9 @@ class WordPieceTokenizer(LibraryTokenizer):
                 "within a word",
                 remedy=f"try {max(4096, 2 * len(base))}",
             )
-        # The trainer gives characters within words their ids in the order of a hash table, another
-        # in each process, and so joins equally frequent pairs in another order. Tokens that are
-        # named before the training have fixed ids.
+        # The trainer would number characters within words in the order of a hash table, which
+        # differs in each process, and so would merge equally frequent pairs in another order.
+        # Passed as special tokens, they have fixed ids.
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocabulary, special_tokens=base, show_progress=False
         )
@@ -115,14 +115,14 @@ class WordPieceTokenizer(LibraryTokenizer):
         learned = library.get_vocab(with_added_tokens=False)
         return cls(wordpiece_library(learned, lowercase=lowercase))
 
-    def joined(self, before: str, token: int) -> str:
-        """A text with one more token after it, in the place of a [MASK]."""
-        word = self.token_bytes(token).decode("utf-8", "replace")
-        goes_on = word.startswith("##")  # a piece within a word: it joins the one before
-        return (before.rstrip() if goes_on else before) + word.removeprefix("##")
+    def append_token(self, before: str, token: int) -> str:
+        """Return a text with one more token after it, in the place of a [MASK]."""
+        piece = self.token_bytes(token).decode("utf-8", "replace")
+        is_inner = piece.startswith("##")  # continues the word before it
+        return (before.rstrip() if is_inner else before) + piece.removeprefix("##")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The words of the tokens, with spaces between them; errors as `token_bytes`."""
+        """Return the words of the tokens, separated by spaces; errors as `token_bytes`."""
         ids = list(ids)
         for token in ids:
             self.token_bytes(token)
@@ -136,11 +136,11 @@ def wordpiece_library(
     lowercase: bool = True,
     unknown: str | None = None,
 ) -> tokenizers.Tokenizer:
-    """A vocabulary as a tokenizer of Hugging Face `tokenizers`, set up as BERT's are.
+    """Create a tokenizer of Hugging Face `tokenizers` from a vocabulary, configured as BERT's.
 
     Args:
-        vocabulary: from each piece to its id.
-        lowercase: uncased, so without accents too.
+        vocabulary: the id of each piece.
+        lowercase: whether it is uncased, which also removes accents.
         unknown: the piece for unknown words; default [UNK].
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -153,7 +153,7 @@ def wordpiece_library(
 
 
 def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str]:
-    """What words begin with, then ## and what stands within them, in the order of Unicode."""
+    """Return the first characters of words, then ## and the other characters, each sorted."""
     words = {
         word
         for text in texts

@@ -1,8 +1,8 @@
-"""A sentence as the words that a person sees: for explaining, where a token is a word.
+"""The split of a sentence into words, for `heedful explain`, where each token is a word.
 
-Whitespace separates, punctuation stands alone, and what is drawn as one sign stays one. Where a
-script has no spaces between words (Chinese, Japanese, Thai …), each sign is a token; to find the
-words there takes a dictionary. `views/walk/page/words.js` has the same pattern.
+Whitespace separates words, a punctuation mark is a token, and a sign of several code points is one
+token. In scripts without spaces between words (Chinese, Japanese, Thai …) each sign is a token,
+because finding words would take a dictionary. `views/walk/page/words.js` has the same pattern.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import regex
 
 from heedful.errors import TextError
-from heedful.text.tokenizer import whole_characters
+from heedful.text.tokenizer import valid_unicode
 
 SPACE = r"\t-\r\x1c-\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # Thai, Lao; Burmese; Khmer; Japanese with its repetition mark; Chinese
@@ -28,17 +28,17 @@ WORD = regex.compile(rf"{LETTER}(?:{INSIDE}|{LETTER})*|{FLAG}|{SIGN}")
 
 
 def words(text: str) -> list[str]:
-    """The words, signs and marks of a text, in order; nothing but whitespace is left out.
+    """Split a text into words, signs and punctuation marks, without whitespace.
 
     Raises:
-        TextError: a text with nothing but whitespace, or with half a surrogate pair.
+        TextError: a text of only whitespace, or with half a surrogate pair.
 
     >>> words("Don't panic: 3.14 is fine.")
     ["Don't", 'panic', ':', '3.14', 'is', 'fine', '.']
     >>> words("我爱注意力"), words("مرحبا بالعالم"), words("Hi 👩‍🚀🇨🇭")
     (['我', '爱', '注', '意', '力'], ['مرحبا', 'بالعالم'], ['Hi', '👩‍🚀', '🇨🇭'])
     """
-    tokens: list[str] = WORD.findall(whole_characters(text))
+    tokens: list[str] = WORD.findall(valid_unicode(text))
     if not tokens:
         raise TextError("an empty text", expected="at least one word")
     return tokens

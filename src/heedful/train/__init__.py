@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from heedful.lazy_imports import lazily
+from heedful.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from heedful.train.events import Ended, Event, Saved, Step, Validation
@@ -44,7 +44,7 @@ __all__ = [
     "replace",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],

@@ -1,4 +1,4 @@
-"""torch's AdamW, without torch's compiler."""
+"""torch's AdamW, without the import of torch's compiler."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from heedful.train.parallel import local
+from heedful.train.parallel import local_rows
 
 Optimizer = torch.optim.Optimizer
 
 
 class AdamW(Optimizer):
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's own fused function.
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's fused function.
 
-    Bit for bit `torch.optim.AdamW(fused=True)`, with the same names in its state. That class
-    imports torch's compiler at its first use, which made a run of 190 steps (12 × 64 tokens, one
-    thread) take 1.14 of its processor time, the median of three pairs. Of a weight that is cut
-    among processes each steps the rows that it holds.
+    Results and names in the state equal those of `torch.optim.AdamW(fused=True)`, bit for bit. That
+    class imports torch's compiler at its first use: a run of 190 steps (12 × 64 tokens, one thread)
+    then took 1.14 times the processor time (median of three pairs). Of a sharded weight, each
+    process updates its own rows.
 
     Args:
-        groups: of parameters: `params`, and what differs from the defaults below.
+        groups: parameter groups: `params`, and settings that differ from the defaults below.
         lr: learning rate.
-        betas: decay of the mean of gradients, and of their squares.
+        betas: decay rates of the mean of the gradients and of the mean of their squares.
         weight_decay: λ of W ← (1 − lr λ) W.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
@@ -34,7 +34,7 @@ class AdamW(Optimizer):
     tensor([0.9000, 1.1000])
     """
 
-    # without what would hide it from the compiler, by importing that
+    # the undecorated method: the decorator imports the compiler
     add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
 
     def __init__(
@@ -49,7 +49,7 @@ class AdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step along the gradients; a closure is not called."""
+        """Update the parameters by their gradients; a closure is ignored."""
         for group in self.param_groups:
             self._step(group)
 
@@ -59,12 +59,12 @@ class AdamW(Optimizer):
             return
         states = [self._state_of(parameter) for parameter in parameters]
         means, squares, steps = (
-            [local(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+            [local_rows(s[name]) for s in states] for name in ("exp_avg", "exp_avg_sq", "step")
         )
         beta1, beta2 = group["betas"]
         adamw(
-            [local(parameter) for parameter in parameters],
-            [local(parameter.grad) for parameter in parameters],
+            [local_rows(parameter) for parameter in parameters],
+            [local_rows(parameter.grad) for parameter in parameters],
             means, squares, [], steps, fused=True, amsgrad=False, beta1=beta1, beta2=beta2,
             lr=group["lr"], weight_decay=group["weight_decay"], eps=1e-8, maximize=False,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Batches from a map of tokens: each a function of numbers (`Which`), so no generator is kept."""
+"""Sampling of batches. Each is a function of its `BatchIndex`, so no random state is stored."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from heedful.processes import Processes
 T = TypeVar("T")
 
 ALL = slice(None)
-SHUFFLING = 2**31 - 1  # in a key: so that no step's random numbers are those of a pass
+SHUFFLING = 2**31 - 1  # in a key: separates the random numbers of epochs from those of steps
 
 
-class Which(NamedTuple):
-    """Which batch of a training it is, and so what is in it.
+class BatchIndex(NamedTuple):
+    """The index of a batch in a training, which determines its content.
 
-    key: what its random numbers depend on, (seed, step, …). first: how many sequences were drawn
-    before it, where the training split is read in shuffled passes; None draws each sequence from
-    all of the split.
+    key: the seed of its random numbers, (seed, step, …). first: how many sequences were drawn
+    before it, if the training split is read in shuffled epochs; None draws every sequence
+    independently.
     """
 
     key: tuple[int, ...]
     first: int | None = None
 
 
-def shuffled(which: Which, batch: int, pieces: int) -> list[tuple[int, int]]:
-    """The pass and the piece of each sequence of a batch: a pass has each piece once.
+def shuffled_pieces(index: BatchIndex, batch: int, pieces: int) -> list[tuple[int, int]]:
+    """Return the epoch and the piece of each sequence of a batch; an epoch has each piece once.
 
-    >>> [piece for _, piece in shuffled(Which((7, 0), first=0), 3, 4)]
+    >>> [piece for _, piece in shuffled_pieces(BatchIndex((7, 0), first=0), 3, 4)]
     [3, 0, 2]
-    >>> shuffled(Which((7, 1), first=3), 2, 4)
+    >>> shuffled_pieces(BatchIndex((7, 1), first=3), 2, 4)
     [(0, 1), (1, 1)]
     """
-    first = which.first or 0
-    places = (divmod(first + i, pieces) for i in range(batch))
-    return [(number, int(_pass(which.key[0], number, pieces)[at])) for number, at in places]
+    first = index.first or 0
+    numbers = (divmod(first + i, pieces) for i in range(batch))
+    return [(epoch, int(_permutation(index.key[0], epoch, pieces)[n])) for epoch, n in numbers]
 
 
-@lru_cache(maxsize=2)  # a batch may begin in one pass and end in the next
-def _pass(seed: int, number: int, pieces: int) -> np.ndarray:
-    return np.random.default_rng((seed, number, SHUFFLING)).permutation(pieces)
+@lru_cache(maxsize=2)  # a batch may begin in one epoch and end in the next
+def _permutation(seed: int, epoch: int, pieces: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch, SHUFFLING)).permutation(pieces)
 
 
-def starts(
-    which: Which, batch: int, tokens: int, length: int, random: np.random.Generator
+def window_starts(
+    index: BatchIndex, batch: int, tokens: int, length: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Where the `batch` windows of `length` tokens begin, (B,).
+    """Return the start positions of `batch` windows of `length` tokens, (B,).
 
-    In shuffled passes windows do not overlap, and begin elsewhere in each pass, so that no two
-    passes cut a text at the same places. Other windows are drawn from `random`.
+    In shuffled epochs windows do not overlap, and each epoch has its own offset, so that epochs
+    cut the text at different positions. Other windows are drawn from `random`.
     """
-    if which.first is None:
+    if index.first is None:
         return random.integers(0, tokens - length + 1, batch)
     pieces = max(1, tokens // length - 1)
-    room = tokens - pieces * length + 1  # so that every token is read in some pass
+    offsets = tokens - pieces * length + 1  # so that some epoch reads every token
     return np.array(
         [
-            int(np.random.default_rng((which.key[0], number, SHUFFLING, 1)).integers(room))
+            int(np.random.default_rng((index.key[0], epoch, SHUFFLING, 1)).integers(offsets))
             + piece * length
-            for number, piece in shuffled(which, batch, pieces)
+            for epoch, piece in shuffled_pieces(index, batch, pieces)
         ]
     )
 
 
-def parts(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
-    """All tokens in order, in rows (B, length) that do not overlap; the last may be shorter."""
+def ordered_rows(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
+    """Yield all tokens in order, in rows (B, length) without overlap; the last may be shorter."""
     end = len(tokens) // length * length
     for start in range(0, end, batch * length):
         yield tokens[start : min(end, start + batch * length)].reshape(-1, length)
@@ -77,16 +77,16 @@ def parts(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
         yield tokens[None, end:]
 
 
-def in_turns(batches: Iterator[T], here: Processes) -> Iterator[tuple[T, bool]]:
-    """Of some batches those that are this process's turn: as many in each of the processes.
+def take_turns(batches: Iterator[T], processes: Processes) -> Iterator[tuple[T, bool]]:
+    """Distribute batches to the processes in turn, the same number to each.
 
     Yields:
-        a batch, and whether it is new; where there is none left for this process, the latest of
-        all once more.
+        a batch, and whether it is new: a process without a batch in the last turn gets that turn's
+        last batch once more.
 
-    >>> [list(in_turns(iter("abc"), Processes(rank, 2))) for rank in (0, 1)]
+    >>> [list(take_turns(iter("abc"), Processes(rank, 2))) for rank in (0, 1)]
     [[('a', True), ('c', True)], [('b', True), ('c', False)]]
     """
-    while turn := list(islice(batches, here.size)):
-        is_new = here.rank < len(turn)
-        yield turn[here.rank if is_new else -1], is_new
+    while turn := list(islice(batches, processes.size)):
+        is_new = processes.rank < len(turn)
+        yield turn[processes.rank if is_new else -1], is_new

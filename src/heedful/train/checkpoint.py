@@ -1,7 +1,7 @@
-"""What a run is continued from: weights, optimizer and progress, in one file or in parts.
+"""Checkpoints: weights, optimizer state and progress, in one file or in shards.
 
-Batches and dropout are functions of the seed, the step and how many sequences were read before, so
-no generator needs saving.
+Batches and dropout depend only on the seed, the step and the number of sequences read before, so
+no random state is saved.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, save_tensors, saving
-from heedful.files.run_identity import RUN, check_belongs, said
+from heedful.files import load_tensors, save_errors, save_tensors
+from heedful.files.run_identity import RUN, check_same_run, config_entry
 from heedful.files.sharded import (
-    about_tensors,
-    forget_sharded,
-    latest_of,
+    latest_checkpoint,
     load_sharded,
+    read_metadata,
+    remove_sharded,
     save_sharded,
 )
 from heedful.models import parameters_of
@@ -27,7 +27,7 @@ from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.parameters import check_fit, shapes_of
 from heedful.processes import Processes
 from heedful.train.metrics import Progress
-from heedful.train.parallel import fill, is_sharded, whole
+from heedful.train.parallel import copy_rows, full_tensor, is_sharded
 
 
 def save(
@@ -35,86 +35,88 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
-    here: Processes,
+    processes: Processes,
 ) -> None:
-    """Write everything that continuing a run needs, whole or not at all; all processes call this.
+    """Write a checkpoint atomically; every process must call this.
 
-    The first process writes it; all of them do, each its part, where the model is cut among them.
+    The first process writes it. If the model is sharded, every process writes its own shard.
     """
     tensors = {}
     for name, parameter in parameters_of(model).items():
         tensors[f"model.{name}"] = parameter.detach()
         for key, tensor in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = tensor
-    about = dataclasses.asdict(progress) | _belonging(directory)
+    about = dataclasses.asdict(progress) | _run_entry(directory)
     file = directory / CHECKPOINTS["last"]
     if any(map(is_sharded, tensors.values())):
-        save_sharded(directory / SHARDED, tensors, about, here)
-        if here.is_first:
-            with saving(file):
+        save_sharded(directory / SHARDED, tensors, about, processes)
+        if processes.is_first:
+            with save_errors(file):
                 file.unlink(missing_ok=True)
-    elif here.is_first:
+    elif processes.is_first:
         save_tensors(file, tensors, about)
-        forget_sharded(directory / SHARDED)
+        remove_sharded(directory / SHARDED)
 
 
-def save_weights(directory: Path, model: nn.Module, progress: Progress, here: Processes) -> None:
-    """Write the weights, as those that are best; all processes call this, the first writes."""
+def save_weights(
+    directory: Path, model: nn.Module, progress: Progress, processes: Processes
+) -> None:
+    """Write the best weights; every process must call this, the first one writes."""
     gathered = {}
     for name, parameter in parameters_of(model).items():
-        tensor = whole(parameter.detach())  # one by one: all of them may not fit on the device
-        if here.is_first:
+        tensor = full_tensor(parameter.detach())  # one at a time: all may not fit on the device
+        if processes.is_first:
             gathered[name] = tensor.cpu() if is_sharded(parameter) else tensor
-    if here.is_first:
-        about = {"step": progress.step, "validation_loss": progress.best} | _belonging(directory)
+    if processes.is_first:
+        about = {"step": progress.step, "validation_loss": progress.best} | _run_entry(directory)
         save_tensors(directory / CHECKPOINTS["best"], gathered, about)
 
 
-def _belonging(directory: Path) -> dict[str, str]:
-    """The entry that says which run a file belongs to; none where no `config.json` names it."""
-    run = said(directory, RUN)
+def _run_entry(directory: Path) -> dict[str, str]:
+    """Return the entry with the run's identity; empty if `config.json` names none."""
+    run = config_entry(directory, RUN)
     return {RUN: run} if run else {}
 
 
 def latest(directory: Path) -> Path | None:
-    """A run's checkpoint: a file, or the place of its parts; None where none was saved."""
-    return latest_of(directory / CHECKPOINTS["last"], directory / SHARDED)
+    """Return the path of a run's checkpoint: a file, or a directory of shards; None without one."""
+    return latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
 
 
-def restore(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes
+def load(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, processes: Processes
 ) -> Progress:
-    """Put back what `save` wrote, with any number of processes.
+    """Load a checkpoint into model and optimizer, with any number of processes.
 
     Raises:
-        RunError: nothing was saved, or it does not fit this model.
+        RunError: there is no checkpoint, or it does not fit this model.
     """
     path = latest(directory) or directory / CHECKPOINTS["last"]
     parameters = parameters_of(model)
 
     def like(name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor to read into, cut among processes where its parameter is."""
+        """Return an empty tensor to read into, sharded as its parameter."""
         parameter = parameters.get(_split(name)[1])
         if parameter is None or parameter.shape != shape:
             return torch.zeros(shape)
         return torch.zeros_like(parameter)
 
     if path.is_dir():
-        tensors, about = load_sharded(path, like, here), about_tensors(path)
+        tensors, about = load_sharded(path, like, processes), read_metadata(path)
     else:
         tensors, about = load_tensors(path)
     about.pop(RUN, None)
     weights = {_split(name)[1]: t for name, t in tensors.items() if _split(name)[0] is None}
     check_fit(shapes_of(parameters), shapes_of(weights), path)
     for name, tensor in tensors.items():
-        key, of = _split(name)
+        key, parameter = _split(name)[0], parameters[_split(name)[1]]
         if key is None:
-            fill(parameters[of], tensor)
+            copy_rows(parameter, tensor)
         else:
-            optimizer.state[parameters[of]][key] = _cut_like(parameters[of], tensor)
+            optimizer.state[parameter][key] = _sharded_like(parameter, tensor)
     if about.keys() != {field.name for field in dataclasses.fields(Progress)}:
         raise RunError(
-            f"{path} does not say how far the run is",
+            f"{path} lacks the progress of the run",
             cause="a file of another version of heedful",
             remedy="train again with --overwrite",
         )
@@ -122,32 +124,32 @@ def restore(
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """Which state of the optimizer a tensor is, None for a weight, and of which parameter."""
+    """Split a tensor's name into the optimizer's state, None for a weight, and the parameter."""
     section, _, rest = name.partition(".")
     key, _, parameter = rest.partition(".")
     return (None, rest) if section == "model" else (key, parameter)
 
 
-def _cut_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A state of the optimizer, cut among processes where its parameter is."""
+def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """Return an optimizer state on the parameter's device, sharded as the parameter."""
     if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
         return tensor.to(parameter.device)
     rows = torch.zeros_like(parameter)
-    fill(rows, tensor)
+    copy_rows(rows, tensor)
     return rows
 
 
 def check_of_run(directory: Path) -> None:
-    """Refuse weights and a checkpoint of another run, by their headers alone; `RunError`."""
+    """Raise a `RunError` if the weights or the checkpoint are another run's, by their headers."""
     for path in (directory / CHECKPOINTS["best"], latest(directory)):
         if path is None or not path.exists():
             continue
-        if about := about_tensors(path):  # those of another program say nothing
-            check_belongs(path, RUN, about.get(RUN), directory)
+        if about := read_metadata(path):  # files of other programs have no description
+            check_same_run(path, RUN, about.get(RUN), directory)
 
 
 def saved_step(directory: Path) -> int | None:
-    """The step of a run's checkpoint; None where none was saved."""
+    """Return the step of a run's checkpoint; None without one."""
     path = latest(directory)
-    step = about_tensors(path).get("step") if path is not None else None
+    step = read_metadata(path).get("step") if path is not None else None
     return step if isinstance(step, int) else None

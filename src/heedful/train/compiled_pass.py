@@ -1,4 +1,4 @@
-"""The training pass, compiled by torch: fewer and larger operations, made at its first batch."""
+"""The training pass compiled by torch, at the first batch, into fewer and larger operations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Loss: TypeAlias = "Callable[[Any, Any, float], torch.Tensor]"  # model, batch, l
 
 
 def compiled(loss: Loss) -> Loss:
-    """A task's loss of a GPT as one compiled graph, and its gradient as another.
+    """Compile a task's loss of a GPT into one graph, and its gradient into another.
 
-    A shape of batches is compiled when it is first met, for itself alone. The gradient of the token
-    table is added up by several threads in an order that varies, so its last digits do too.
+    Each batch shape is compiled separately, when it first occurs. Several threads sum the gradient
+    of the token table in a varying order, so its last digits vary too.
 
     Raises:
-        HeedfulError: torch cannot compile it here, when it is called.
-        ArgumentError: ids without a row of the table, which compiled code would not notice.
+        HeedfulError: at the first call, torch cannot compile the pass on this machine.
+        ArgumentError: at a call, an id outside the vocabulary, which compiled code does not check.
     """
     import torch
     from torch._dynamo.exc import TorchDynamoException
@@ -35,12 +35,12 @@ def compiled(loss: Loss) -> Loss:
         check_ids(batch.inputs, model.config.vocabulary, model.config.context_length)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # advice to who writes the model
+                warnings.simplefilter("ignore")  # advice for the author of the model
                 return run(model, batch, smoothing)
         except TorchDynamoException as error:
             raise HeedfulError(
                 f"torch cannot compile the training pass: {str(error).strip().splitlines()[0]}",
-                remedy="go on with --resume --no-compile",
+                remedy="continue with --resume --no-compile",
             ) from error
 
     return checked

@@ -1,4 +1,4 @@
-"""What happens while a run trains, told one by one to whoever iterates over it."""
+"""The events that `Training.events` yields while a run trains."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step was taken: its training loss in nats per token, its targets, and how long it took.
+    """A training step: its loss in nats per token, learning rate, number of targets and duration.
 
-    `loss` is that of its own batch, `mean` goes over the latest tenth of the steps, at most 50.
+    `loss` is that of the step's batch, `mean` the mean over the latest tenth, at most 50 steps.
     """
 
     step: int
@@ -23,7 +23,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """The whole validation split was read; `best` where the loss was the lowest so far."""
+    """A validation over the whole split; `best` if its loss is the lowest so far."""
 
     step: int
     loss: float
@@ -32,11 +32,11 @@ class Validation:
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """The heads were looked at: each score by its name, for each call of attention and its heads.
+    """The scores of all heads on the watched text: by name, then by call and head.
 
     `scores` has entropy, previous, induction and sink, as `heedful heads` defines them, and
-    largest_logit, the largest scaled product of a query and a key before softmax; None where the
-    text says nothing of one, as of induction where no token comes again.
+    largest_logit, the largest scaled product of a query and a key before softmax. A score that the
+    text does not define is None, such as induction without a repeated token.
     """
 
     step: int
@@ -52,7 +52,7 @@ class Saved:
 
 @dataclasses.dataclass(frozen=True)
 class Noticed:
-    """Something was found that the user should know: a sentence."""
+    """A notice for the user, as a sentence."""
 
     step: int
     words: str
@@ -60,7 +60,7 @@ class Noticed:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """Training is over: "finished", "early" (no lower validation loss) or "stopped" (asked to)."""
+    """The end of training: "finished", "early" (no lower validation loss) or "stopped"."""
 
     step: int
     why: str

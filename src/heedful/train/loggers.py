@@ -1,7 +1,7 @@
-"""Services that draw a run while it trains: TensorBoard, Weights & Biases and trackio.
+"""Services that plot a run while it trains: TensorBoard, Weights & Biases and trackio.
 
-Each is a function of a run's directory, its recipe and the step from which it goes on, and returns
-how to log the numbers of a step, how to finish, and where the run can be seen.
+Each is a function of the run directory, the recipe and the step at which training starts. It
+returns a function that logs the numbers of a step, one that finishes, and where to see the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.train.run_files import LOGS, WATCHED
 from heedful.train.settings import Recipe
 
 Service: TypeAlias = "tuple[Callable[[dict[str, float], int], object], Callable[[], object], str]"
-# What services group by
+# Names of the metrics in services, which group them by the part before the slash
 NAMES = {
     "loss": "train/loss",
     "mean_loss": "train/mean_loss",
@@ -31,7 +31,7 @@ NAMES = {
 
 
 def tensorboard(directory: Path, recipe: Recipe, step: int) -> Service:
-    """Event files in the run's `logs/tensorboard`; later steps of an earlier start are hidden."""
+    """Write event files to `logs/tensorboard`; after a resume, repeated steps replace old ones."""
     from torch.utils.tensorboard import SummaryWriter
 
     folder = directory / LOGS / "tensorboard"
@@ -46,7 +46,7 @@ def tensorboard(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def wandb(directory: Path, recipe: Recipe, step: int) -> Service:
-    """A run of Weights & Biases, which ignores steps that it has."""
+    """Log to a run of Weights & Biases, which ignores steps that it already has."""
     import wandb
 
     name, config = directory.resolve().name, recipe.to_dict()
@@ -58,11 +58,11 @@ def wandb(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def trackio(directory: Path, recipe: Recipe, step: int) -> Service:
-    """A run in trackio's database on this machine, or where its own variables say."""
+    """Log to trackio's database on this machine, or where its environment variables say."""
     import trackio
 
     project = recipe.train.log_project
-    name = f"{directory.resolve().name}-{_id(directory)}"  # by which it goes on
+    name = f"{directory.resolve().name}-{_id(directory)}"  # trackio resumes a run by its name
     run = trackio.init(
         project=project, name=name, config=recipe.to_dict(), resume="allow", embed=False
     )
@@ -71,11 +71,11 @@ def trackio(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def _id(directory: Path) -> str:
-    """What a run is called in services: by when it was begun, so that no two are one curve."""
+    """Return the run's id in services, from its start time, so that no two runs share a curve."""
     return f"{(directory / 'config.json').stat().st_mtime_ns:x}"
 
 
-# By what `--log` calls them, which is the name of the package too, and of the extra that brings it
+# By their names in `--log`, which are also the names of the packages and of the extras
 SERVICES: dict[str, Callable[[Path, Recipe, int], Service]] = {
     "tensorboard": tensorboard,
     "wandb": wandb,
@@ -84,9 +84,9 @@ SERVICES: dict[str, Callable[[Path, Recipe, int], Service]] = {
 
 
 class Logs:
-    """Calls the services of a recipe's `log` with each line of `metrics.jsonl`.
+    """Sends each line of `metrics.jsonl` to the services of a recipe's `log`.
 
-    One that raises an error is reported in `notices`, and training goes on without it.
+    A service that raises an error is dropped, and the error is added to `notices`.
     """
 
     def __init__(self, directory: Path, recipe: Recipe, step: int) -> None:
@@ -105,7 +105,7 @@ class Logs:
                 log(numbers_of(line), line["step"])
 
     def end(self) -> None:
-        """Wait until each service has written or sent what it has."""
+        """Finish all services: wait until they have written or sent their data."""
         while self._services:
             name, (_, finish, _) = self._services.popitem()
             with self._without_if_failing(name):
@@ -116,21 +116,21 @@ class Logs:
         try:
             with redirect_stdout(io.StringIO()):
                 yield
-        except Exception as error:  # any: a service raises what it likes
+        except Exception as error:  # services raise errors of any type
             self._services.pop(name, None)
-            why = " ".join(str(error).split()) or type(error).__name__
-            self.notices.append(f"{name}: {why}; training goes on without it.")
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self.notices.append(f"{name}: {reason}; training goes on without it.")
 
 
 def numbers_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line of `metrics.jsonl`, by the names that services show.
+    """Return the numbers of a line of `metrics.jsonl` by their names in services.
 
     >>> numbers_of({"step": 3, "loss": 2.5})
     {'train/loss': 2.5}
     >>> numbers_of({"step": 3, "watched": {"sink": [[0.5, 0.25]]}})
     {'watched/sink/0/0': 0.5, 'watched/sink/0/1': 0.25}
     """
-    numbers = {shown: line[name] for name, shown in NAMES.items() if name in line}
+    numbers = {tag: line[name] for name, tag in NAMES.items() if name in line}
     for score, layers in line.get(WATCHED, {}).items():
         for layer, heads in enumerate(layers):
             named = {f"watched/{score}/{layer}/{head}": value for head, value in enumerate(heads)}
@@ -139,17 +139,17 @@ def numbers_of(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def services_of(log: str | None) -> list[str]:
-    """The names in `--log`, commas between them.
+    """Return the names in `--log`, which are separated by commas.
 
     Raises:
-        ArgumentError: an unknown service, or one whose package is not installed.
+        ArgumentError: a service is unknown, or its package is not installed.
     """
     names = [name.strip() for name in log.split(",")] if log and log.strip() else []
     for name in names:
         if name not in SERVICES:
             raise ArgumentError(f"log = {name!r}", expected=nearest(name, SERVICES))
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:  # a folder of that name is no package
+        if spec is None or spec.origin is None:  # without an origin: a plain folder of that name
             raise ArgumentError(
                 f"--log {name} without the package {name}",
                 remedy=f'pip install "heedful[{name}]"',

@@ -1,6 +1,6 @@
 """The training loop: a generator of events, each step a function of the state, seed and step.
 
-It writes numbers and checkpoints; who iterates over it draws them.
+It writes metrics and checkpoints; its caller displays them.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.device import choose_products
+from heedful.device import choose_matmul_dtype
 from heedful.errors import HeedfulError
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.processes import Processes
 from heedful.train import checkpoint
-from heedful.train.batches import Which, in_turns
+from heedful.train.batches import BatchIndex, take_turns
 from heedful.train.checkpoint import latest, saved_step
 from heedful.train.compiled_pass import Loss, compiled
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
-from heedful.train.optimizers import make_optimizer, set_rates, share_of_rate
-from heedful.train.parallel import clip, passes_of, whole
+from heedful.train.optimizers import make_optimizer, rate_factor, set_rates
+from heedful.train.parallel import clip_gradients, full_tensor, model_runner
 from heedful.train.run_files import METRICS
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
-from heedful.train.watch import forget_after
+from heedful.train.watch import remove_recordings_after
 
 if TYPE_CHECKING:
     from heedful.train.watch import Watch
 
-# In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
-# whose states then stay in its caches
+# The size of a validation batch, if a training batch is smaller: logits (32 MB in float32), and on
+# a CPU tokens, so that their states stay in the caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
 
 
 class Training:
-    """A run in a directory; `events` trains it and says what happens.
+    """The training of a run in a directory; `events` trains and yields what happens.
 
     Args:
-        directory: where `model.safetensors` (the best), `state/last.safetensors` and
-            `metrics.jsonl` go.
-        model: the model, on its device, or one that is to be cut among processes.
-        task: what it is trained on.
+        directory: the run directory, for `model.safetensors` (the best weights),
+            `state/last.safetensors` and `metrics.jsonl`.
+        model: the model, on its device, unless it will be sharded.
+        task: what the model is trained on.
         settings: how to train.
-        here: which process this is, where several train the model together, each with its own
-            sequences of a batch. All have the same events; the first one writes.
-        device: where to train; where the model is by default.
+        processes: the processes that train together, each on its own sequences of a batch; default
+            this one alone. All yield the same events; the first one writes the files.
+        device: where to train; default the model's device.
 
-    `watch` looks at a text meanwhile, if it is set; `callbacks` are called with each line of
-    `metrics.jsonl`, in the process that writes it.
+    If `watch` is set, the heads are scored on its text during training. `callbacks` are called with
+    each line of `metrics.jsonl`, in the process that writes it.
     """
 
     def __init__(
@@ -65,46 +65,45 @@ class Training:
         model: GPT | Bert | Seq2Seq,
         task: Task,
         settings: TrainSettings,
-        here: Processes | None = None,
+        processes: Processes | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
-        self.here = here or Processes()
+        self.processes = processes or Processes()
         self.device = device or next(model.parameters()).device
-        self.products = choose_products(settings.precision, self.device)
-        self.passes = passes_of(model, self.here, self.device, settings.shard)
-        self.optimizer = make_optimizer(model, settings, self.here, self.products)
+        self.products = choose_matmul_dtype(settings.precision, self.device)
+        self.runner = model_runner(model, self.processes, self.device, settings.shard)
+        self.optimizer = make_optimizer(model, settings, self.processes, self.products)
         self.watch: Watch | None = None
         self.callbacks: list[Callable[[Line], None]] = []
         self.parameters = list(model.parameters())
         self._training_loss = compiled(task.loss) if settings.compile else task.loss
         self.progress = Progress()
-        self._stopping = self._all_stop = False
+        self._stopping = self._all_stopping = False
 
     def restore(self) -> bool:
-        """Go back to the last checkpoint; False where nothing was saved yet."""
+        """Restore the last checkpoint; return False if there is none."""
         if latest(self.directory) is None:
             return False
-        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
+        self.progress = checkpoint.load(self.directory, self.model, self.optimizer, self.processes)
         return True
 
     def stop(self) -> None:
-        """Save and end after the step that is under way, and so do the other processes."""
+        """Save and end after the current step, in all processes."""
         self._stopping = True
-        self._all_stop = self.here.is_alone
+        self._all_stopping = self.processes.is_single
 
     def events(self) -> Iterator[Event]:
         """Train until the last step, an early stop, or `stop`; yield what happens.
 
-        Nobody else may write in the directory meanwhile:
-        `heedful.train.run_directory.owning` sees to it.
+        Hold the lock of `heedful.train.run_directory.owning` meanwhile.
         """
         keep_freed_memory()
         metrics = Metrics(
             self.directory / METRICS,
             self.progress,
-            is_writer=self.here.is_first,
-            callbacks=self.callbacks if self.here.is_first else (),
+            is_writer=self.processes.is_first,
+            callbacks=self.callbacks if self.processes.is_first else (),
         )
         try:
             yield from self._events(metrics)
@@ -113,29 +112,29 @@ class Training:
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()
-        if self.here.is_first:
-            forget_after(self.directory, self.progress.watched)
+        if self.processes.is_first:
+            remove_recordings_after(self.directory, self.progress.watched)
         saved = self.progress.step
-        if metrics.is_cut:
+        if metrics.is_truncated:
             words = f"{METRICS} has lost lines up to step {saved:,}; training goes on without them."
             yield Noticed(saved, words)
         if self.settings.compile:
             yield Noticed(saved, "The first step takes long: the training pass is compiled in it.")
         while True:
             yield from self._validate(metrics)
-            why, step = self._why_end(), self.progress.step
-            if why != "stopped":  # who asked for that waits; the run looks when it goes on
-                yield from self._look(metrics, last=why == "early")
-            if why or (step % self.settings.save_every == 0 and step != saved):
+            reason, step = self._end_reason(), self.progress.step
+            if reason != "stopped":  # the user is waiting: heads are scored when the run resumes
+                yield from self._watch_heads(metrics, last=reason == "early")
+            if reason or (step % self.settings.save_every == 0 and step != saved):
                 yield self._save()
                 saved = step
-            if why:
-                yield Ended(step, why)
+            if reason:
+                yield Ended(step, reason)
                 return
             yield self._step(metrics)
 
     def evaluate(self, data: Any) -> float | None:
-        """Mean loss over all of a split, in nats per token; None where asked to stop.
+        """Return the mean loss over a split, in nats per token, or None if a stop was requested.
 
         Labels are not smoothed, so that runs can be compared.
         """
@@ -146,27 +145,27 @@ class Training:
             self.model.train()
 
     def _mean_loss(self, data: Any) -> float | None:
-        """Passes are shared out in turns; who has none left repeats one, as all run together."""
+        """Evaluate in turns; a process without a batch repeats the last, as all run together."""
         total, count = 0.0, 0
         tokens = VALIDATION_LOGITS // self.model.config.vocabulary
         if self.device.type == "cpu":
             tokens = min(tokens, VALIDATION_TOKENS)
         most = max(self.settings.batch, tokens // self.task.context_length)
-        for batch, is_new in in_turns(self.task.every(data, most), self.here):
-            if self._must_stop():
+        for batch, is_new in take_turns(self.task.in_order(data, most), self.processes):
+            if self._should_stop():
                 return None
-            targets = self.task.targets(batch)
-            loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
+            targets = self.task.target_count(batch)
+            loss = float(self._loss(self.runner.run_inference, self.task.loss, batch, 0.0))
             total += is_new * loss * targets
             count += is_new * targets
-        loss_of_all, targets_of_all = self.here.sums([total, count], self.device)
-        return loss_of_all / targets_of_all
+        all_loss, all_targets = self.processes.all_reduce([total, count], self.device)
+        return all_loss / all_targets
 
-    def _must_stop(self) -> bool:
-        """Whether any of the processes was asked to stop."""
-        if not self.here.is_alone:
-            self._all_stop = self._all_stop or self.here.any(self._stopping, self.device)
-        return self._all_stop
+    def _should_stop(self) -> bool:
+        """Whether a stop was requested in any process."""
+        if not (self.processes.is_single or self._all_stopping):
+            self._all_stopping = self.processes.any(self._stopping, self.device)
+        return self._all_stopping
 
     def _step(self, metrics: Metrics) -> Step:
         settings, step = self.settings, self.progress.step
@@ -175,36 +174,33 @@ class Training:
         for parameter in self.parameters:
             parameter.grad = None
         parts = [self._backward(part) for part in range(settings.accumulation)]
-        loss, tokens = self._over_all(parts)
+        loss, tokens = self._sum_over_processes(parts)
         self._check_finite("training loss is", loss)
         if settings.clip:
-            clip(self.parameters, settings.clip, self.here)
+            clip_gradients(self.parameters, settings.clip, self.processes)
         self.optimizer.step()
         self.progress.step += 1
-        rate = settings.learning_rate * share_of_rate(step, settings)
+        rate = settings.learning_rate * rate_factor(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
 
-    def _over_all(self, parts: list[tuple[float, int]]) -> tuple[float, int]:
-        """The loss and the targets of a step, of all processes; and whether one was asked to stop.
-
-        All in one message: with many processes each of them takes its time.
-        """
+    def _sum_over_processes(self, parts: list[tuple[float, int]]) -> tuple[float, int]:
+        """Sum loss and targets over the processes, and share requests to stop, in one message."""
         loss, targets = (sum(numbers) for numbers in zip(*parts, strict=True))
-        if self.here.is_alone:
+        if self.processes.is_single:
             return loss, targets
-        told = [loss, targets, float(self._stopping)]
-        loss, targets, stopping = self.here.sums(told, self.device)
-        self._all_stop = self._all_stop or stopping > 0
+        numbers = [loss, targets, float(self._stopping)]
+        loss, targets, stopping = self.processes.all_reduce(numbers, self.device)
+        self._all_stopping = self._all_stopping or stopping > 0
         return loss, int(targets)
 
-    def _check_finite(self, what: str, value: float) -> None:
-        """Refuse what would spoil the weights, before it does and before they are saved."""
+    def _check_finite(self, subject: str, value: float) -> None:
+        """Raise an error if the value is not finite, before such weights are saved."""
         if math.isfinite(value):
             return
         step = saved_step(self.directory)
         raise HeedfulError(
-            f"the {what} {value} after {self.progress.step:,} steps",
+            f"the {subject} {value} after {self.progress.step:,} steps",
             cause="a learning rate that is too high",
             remedy="train again with --overwrite and a lower --learning-rate"
             if step is None
@@ -213,32 +209,32 @@ class Training:
         )
 
     def _backward(self, part: int) -> tuple[float, int]:
-        """Add the gradient of one batch of a step; its part of the loss, and its targets.
+        """Accumulate one batch's gradient; return its part of the loss, and its targets.
 
-        Of several processes each takes its rows. The gradient is the mean over the processes, so
-        what a batch of it counts for is multiplied by their number.
+        Each process takes its own rows of the batch. torch averages gradients over the processes,
+        so the loss is weighted by the share of targets times the number of processes.
         """
-        settings, here, task = self.settings, self.here, self.task
+        settings, processes, task = self.settings, self.processes, self.task
         key = settings.seed, self.progress.step, part
-        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
-        rows = here.share(settings.batch)
-        batch = task.draw(settings.batch, which, rows)
+        index = BatchIndex(key, self.progress.read if settings.order == "shuffled" else None)
+        rows = processes.share(settings.batch)
+        batch = task.draw(settings.batch, index, rows)
         self.progress.read += settings.batch
-        dropout = key if here.is_first else (*key, here.rank)
+        dropout = key if processes.is_first else (*key, processes.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
-        with self.passes.adding(is_last=part == settings.accumulation - 1):
-            training = self.passes.training
+        with self.runner.accumulating(is_last=part == settings.accumulation - 1):
+            training = self.runner.run_training
             loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
             loss = loss / settings.accumulation
-            if not here.is_alone:
-                loss = loss * (task.share(settings.batch, which, rows) * here.size)
+            if not processes.is_single:
+                loss = loss * (task.target_share(settings.batch, index, rows) * processes.size)
             loss.backward()
-        return loss.item() / here.size, task.targets(batch)
+        return loss.item() / processes.size, task.target_count(batch)
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
-        is_narrow = self.products == torch.bfloat16
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_narrow):
+        is_bfloat16 = self.products == torch.bfloat16
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
             return run(loss, batch, smoothing)
 
     def _validate(self, metrics: Metrics) -> Iterator[Event]:
@@ -259,19 +255,20 @@ class Training:
         metrics.write(step=progress.step, validation_loss=loss)
         yield Validation(progress.step, loss, best)
 
-    def _look(self, metrics: Metrics, last: bool) -> Iterator[Watched]:
+    def _watch_heads(self, metrics: Metrics, last: bool) -> Iterator[Watched]:
         step = self.progress.step
         if self.watch is None or step == self.progress.watched:
             return
-        if not (last or step in self.watch.moments):
+        if not (last or step in self.watch.steps):
             return
-        watched = self.watch.look(self.passes, self.directory, step, keeps=self.here.is_first)
+        saves = self.processes.is_first
+        watched = self.watch.record_step(self.runner, self.directory, step, saves=saves)
         self.progress.watched = step
         metrics.write(step=step, watched=watched.scores)
         yield watched
 
-    def _why_end(self) -> str | None:
-        if self._all_stop:
+    def _end_reason(self) -> str | None:
+        if self._all_stopping:
             return "stopped"
         if self.progress.step >= self.settings.steps:
             return "finished"
@@ -279,15 +276,15 @@ class Training:
         return "early" if early else None
 
     def _save(self) -> Saved:
-        size = float(whole(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
+        size = float(full_tensor(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
         self._check_finite("norm of the weights is", size)
-        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.here)
-        if self.progress.best_step < 0:  # nothing was validated, so the last is the best known
+        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
+        if self.progress.best_step < 0:  # without validation, the last weights count as the best
             self._save_weights()
         return Saved(self.progress.step)
 
     def _save_weights(self) -> None:
-        checkpoint.save_weights(self.directory, self.model, self.progress, self.here)
+        checkpoint.save_weights(self.directory, self.model, self.progress, self.processes)
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:
@@ -298,12 +295,11 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc return freed memory to the system late, for the whole process.
+    """Let glibc keep freed memory for reuse, in this process.
 
-    Each step takes and frees the same tensors. By default the larger ones go back, and the system
-    clears their pages anew: a step of 12 × 64 tokens then took 1.06 of its processor time, the
-    median of 14 pairs. The most that is in use at once is the same. With another C library nothing
-    happens.
+    Each step allocates and frees the same tensors. By default glibc returns large ones to the
+    system, which clears their pages again: a step of 12 × 64 tokens then took 1.06 times the
+    processor time (median of 14 pairs). Peak memory is the same. Without glibc, do nothing.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")

@@ -1,4 +1,4 @@
-"""An estimate of the memory that training takes, by the model's parameters and the batch."""
+"""An estimate of training memory, from the model's parameters and the batch."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import TrainSettings
 
 Config = GPTConfig | BertConfig | Seq2SeqConfig
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may have
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # the memory limit of a container
 
 
 def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
-    """The bytes that training takes in each process: mostly within a third of what it really takes.
+    """Estimate the bytes that training uses in each process, mostly within a third of the truth.
 
-    Numbers are float32. For each parameter there are itself, its gradient, and two of the
-    optimizer's; Muon has two more while it makes matrices orthogonal. For each token a block keeps
-    what its gradient needs, and there are three for each logit: of a BERT, of 15 % of the tokens.
+    All numbers are float32. Each parameter needs four: itself, its gradient and two of the
+    optimizer's; Muon needs two more while it orthogonalises matrices. Each token needs the numbers
+    that a block stores for its gradient, and three per logit (in a BERT for 15 % of the tokens).
 
     Args:
         config: the model's shape.
-        settings: its batch and its optimizer count.
-        processes: how many train the model together.
+        settings: the batch and the optimizer.
+        processes: the number of processes that train the model together.
 
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     >>> round(memory(gpt2, TrainSettings(batch=12)) / 1e9, 1)
@@ -35,20 +35,20 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     states = 4.0 * all_parameters / (processes if settings.shard else 1)
     if settings.optimizer == "muon":
         states += 2 * min(all_parameters, 1 << 29)
-    kept = 9 * width + (4 if config.activation in GATE_NAMES else 2) * _hidden(config)
+    stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * _hidden(config)
     if getattr(config, "qk_norm", False):
-        kept += 6 * width
-    if getattr(config, "attention_dropout", config.dropout):  # scores, weights, what is left
-        kept += 3 * config.heads * config.context_length
+        stored += 6 * width
+    if getattr(config, "attention_dropout", config.dropout):  # scores, weights, dropped weights
+        stored += 3 * config.heads * config.context_length
     if isinstance(config, Seq2SeqConfig):  # cross-attention
-        kept += 7 * width
+        stored += 7 * width
     logits = 3 * config.vocabulary * (0.15 if isinstance(config, BertConfig) else 1.0)
     tokens = -(-settings.batch // processes) * config.context_length
-    return round(4 * (states + tokens * (_blocks(config) * kept + logits)))
+    return round(4 * (states + tokens * (_blocks(config) * stored + logits)))
 
 
 def parameters(config: Config) -> int:
-    """How many parameters a model has, without vectors (norms and biases).
+    """Return the number of a model's parameters, without norms and biases.
 
     >>> parameters(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12))
     123532032
@@ -64,8 +64,8 @@ def parameters(config: Config) -> int:
         cross = 4 * width * (_blocks(config) - config.layers)
         rows = config.vocabulary * (1 + (not config.shared) + (not config.tied)) + cross
     else:
-        places = config.context_length if config.positions == "learned" else 0
-        rows = config.vocabulary * (1 + (not config.tied)) + places
+        positions = config.context_length if config.positions == "learned" else 0
+        rows = config.vocabulary * (1 + (not config.tied)) + positions
     return rows * width + _blocks(config) * block
 
 
@@ -74,37 +74,37 @@ def _hidden(config: Config) -> int:
 
 
 def _blocks(config: Config) -> int:
-    """How many blocks there are: of an encoder–decoder those of both."""
+    """Return the number of blocks, of encoder and decoder together."""
     if isinstance(config, Seq2SeqConfig):
         return config.layers + (config.decoder_layers or config.layers)
     return config.layers
 
 
 def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
-    """Refuse what the machine has no memory for.
+    """Check that the device has enough memory for a training.
 
     Args:
         config: the model's shape, as far as it is known.
-        settings: how it is trained.
-        device: a device's name, as `choose_device` gives it.
-        processes: how many train it together, each on such a device.
+        settings: the settings of the training.
+        device: a device's name, as returned by `choose_device`.
+        processes: the number of processes, each on such a device.
 
     Raises:
-        ArgumentError: it needs more than all of the device's memory.
+        ArgumentError: training needs more than the device's total memory.
     """
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
         raise ArgumentError(
-            f"training that takes about {in_words(needed)} of memory, for {parameters(config):,} "
+            f"training needs about {readable_size(needed)} of memory, for {parameters(config):,} "
             f"parameters and a batch of {settings.batch:,} × {config.context_length:,} tokens",
-            expected=f"at most the {in_words(available)} of "
+            expected=f"at most the {readable_size(available)} of "
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",
         )
 
 
 def machine_memory(device: str) -> int | None:
-    """The bytes that a device has in all, for a CPU those of the machine; None where unknown."""
+    """Return a device's total memory in bytes, for a CPU the machine's; None if unknown."""
     if device.startswith("cuda"):
         import torch
 
@@ -113,15 +113,15 @@ def machine_memory(device: str) -> int | None:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # Windows has no such call
         return None
-    with suppress(OSError, ValueError):  # "max": as much as there is
+    with suppress(OSError, ValueError):  # a ValueError for "max": no limit
         available = min(available, int(CGROUP.read_text()))
     return available
 
 
-def in_words(size: float) -> str:
-    """Bytes for people.
+def readable_size(size: float) -> str:
+    """Format a number of bytes with its unit.
 
-    >>> in_words(1_234_000_000), in_words(5 * 10**21)
+    >>> readable_size(1_234_000_000), readable_size(5 * 10**21)
     ('1.2 GB', '5e+09 TB')
     """
     unit, name = next(

@@ -1,4 +1,4 @@
-"""How far a run is, and `metrics.jsonl`: a line for every step, validation and watched moment."""
+"""A run's progress, and `metrics.jsonl`: a line for every step, validation and watched step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files import replacing, saving
+from heedful.files import atomic_write, save_errors
 from heedful.files.checksums import digits
-from heedful.files.run_identity import RUN, said
+from heedful.files.run_identity import RUN, config_entry
 from heedful.train.run_files import WATCHED
 
 MOST_AVERAGED = 50  # steps
@@ -27,12 +27,12 @@ Line = dict[str, Any]
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run is.
+    """A run's progress.
 
-    `step` steps are done; `evaluated` is the step of the last validation; `best` the lowest
-    validation loss (nats per token) and `best_step` where it was; `waited` how many validations
-    have passed since; `watched` the step at which the heads were last looked at; `read` how many
-    sequences all processes have read, which is the place in a shuffled pass.
+    `step` is the number of completed steps, `evaluated` the step of the last validation. `best` is
+    the lowest validation loss (nats per token), `best_step` its step, and `waited` the number of
+    validations since. `watched` is the step at which the heads were last scored. `read` is the
+    number of sequences that all processes have read: the position in shuffled epochs.
     """
 
     step: int = 0
@@ -43,38 +43,37 @@ class Progress:
     watched: int = -1
     read: int = 0
 
-    def has(self, line: Mapping[str, Any]) -> bool:
-        """Whether a line of the metrics is of what was done by then; what comes after is redone."""
+    def covers(self, line: Mapping[str, Any]) -> bool:
+        """Whether a line of the metrics belongs to completed work; later work will be repeated."""
         if "validation_loss" in line:
             return bool(line["step"] <= self.evaluated)
         return bool(line["step"] <= (self.watched if WATCHED in line else self.step))
 
 
-def averaged(step: int) -> int:
-    """Over how many steps, up to this one, the mean training loss goes that is shown.
+def averaging_window(step: int) -> int:
+    """Return the number of latest steps over which the displayed training loss is averaged.
 
-    It is the latest tenth of them, so that it follows the early fall, and at most 50.
+    It is a tenth of all steps, so that the mean follows the early fall, and at most 50.
 
-    >>> averaged(3), averaged(100), averaged(5000)
+    >>> averaging_window(3), averaging_window(100), averaging_window(5000)
     (1, 10, 50)
     """
     return min(MOST_AVERAGED, -(-step // 10))
 
 
 class Metrics:
-    """Writes `metrics.jsonl`, one JSON object a line.
+    """Writes `metrics.jsonl`, one JSON object per line.
 
-    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`).
-    `crc32` goes over the line and the checksum of the line before, before the first over the run's
-    identity, so that a lost line, or those of another run, are noticed. `is_cut` is whether the
-    last ones up to `progress` are lost.
+    A step's `loss` is the loss of its batch, its `mean_loss` an average (`averaging_window`).
+    `crc32` is computed over the line and the checksum of the line before, which for the first line
+    is that of the run's identity: lost lines and lines of other runs are detected. `is_truncated`
+    is whether the last lines up to `progress` are lost.
 
     Args:
-        path: the file. It is opened to go on from `progress`: lines of what came later, or cut
-            short, are dropped.
-        progress: how far the run is.
+        path: the file, continued from `progress`; later and incomplete lines are removed.
+        progress: the run's progress.
         is_writer: False in all but one of several processes, which have the same numbers.
-        callbacks: called with every line that is written.
+        callbacks: called with every written line.
 
     Raises:
         RunError: the file is damaged.
@@ -88,22 +87,22 @@ class Metrics:
         is_writer: bool = True,
         callbacks: Sequence[Callable[[Line], None]] = (),
     ) -> None:
-        kept = [line for line in read_metrics(path) if progress.has(line)]
+        lines = [line for line in read_metrics(path) if progress.covers(line)]
         self._checksum, self._callbacks = _checksum_of_run(path), callbacks
         last = {"loss": progress.step, "validation_loss": progress.evaluated}
         last[WATCHED] = progress.watched
-        self.is_cut = not all(
-            any(name in line and line["step"] == step for line in kept)
+        self.is_truncated = not all(
+            any(name in line and line["step"] == step for line in lines)
             for name, step in last.items()
             if step > 0
         )
-        losses = ((line["step"], line["loss"]) for line in kept if "loss" in line)
+        losses = ((line["step"], line["loss"]) for line in lines if "loss" in line)
         self._losses = deque(losses, MOST_AVERAGED)
         self._path = path if is_writer else Path(os.devnull)
         if is_writer:
-            with replacing(path) as file:
-                file.write("".join(map(self._encoded, kept)).encode())
-        with saving(path):
+            with atomic_write(path) as file:
+                file.write("".join(map(self._encoded, lines)).encode())
+        with save_errors(path):
             self._file = open(self._path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
     def _encoded(self, line: Mapping[str, Any]) -> str:
@@ -112,30 +111,30 @@ class Metrics:
         return f'{body[:-1]}, "crc32": "{digits(self._checksum)}"}}\n'
 
     def write_step(self, step: int, loss: float, rate: float) -> float:
-        """Add the line of a step; its mean loss, of those that are there."""
+        """Write the line of a step; return the mean loss of the latest steps."""
         self._losses.append((step, loss))
-        latest = [loss for at, loss in self._losses if at > step - averaged(step)]
+        latest = [loss for n, loss in self._losses if n > step - averaging_window(step)]
         mean = sum(latest) / len(latest)
         self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
         return mean
 
     def write(self, **line: Any) -> None:
-        """Add a line; a `SaveError` where the disk is full."""
-        with saving(self._path):
+        """Write a line; raise a `SaveError` if the disk is full."""
+        with save_errors(self._path):
             self._file.write(self._encoded(line))
         for callback in self._callbacks:
             callback(line)
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(OSError):  # a full disk: what could not be written was refused before
+        with suppress(OSError):  # of a full disk, which `write` has reported
             self._file.close()
 
 
 def read_metrics(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl`, none where there is no file.
+    """Return the lines of a `metrics.jsonl`; none if there is no file.
 
-    A last line that was cut short is left out: that is what a kill leaves.
+    An incomplete last line, as a killed process leaves it, is ignored.
 
     Raises:
         RunError: a line is damaged, or lines before it are lost.
@@ -154,11 +153,11 @@ def read_metrics(path: Path) -> list[Line]:
             raise RunError(
                 f"line {number} of {path} is not what was written, or one before it is lost",
                 cause="a damaged file, or one of another version of heedful",
-                remedy="remove the file: training needs none of it, and --resume goes on without",
+                remedy="remove the file: training does not need it, and --resume continues without",
             )
         lines.append(json.loads(body))
     return lines
 
 
 def _checksum_of_run(path: Path) -> int:
-    return zlib.crc32((said(path.parent, RUN) or "").encode())
+    return zlib.crc32((config_entry(path.parent, RUN) or "").encode())

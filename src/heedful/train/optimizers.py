@@ -1,4 +1,4 @@
-"""The optimizer of a run, and its learning rate at each step."""
+"""Construction of a run's optimizer, and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch import nn
 from heedful.layers import ShortConvolution
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
-from heedful.train.muon import Muon, matrices_of
+from heedful.train.muon import Muon, block_matrices
 from heedful.train.settings import TrainSettings
 
 
 def make_optimizer(
     model: nn.Module,
     settings: TrainSettings,
-    here: Processes | None = None,
+    processes: Processes | None = None,
     products: torch.dtype | None = None,
 ) -> AdamW:
-    """The optimizer of the settings; `set_rates` gives it the learning rates of a step.
+    """Construct the optimizer of the settings; `set_rates` sets its learning rates at each step.
 
-    `here` is this process, where several train the model together; `products` the type in which
-    Muon multiplies matrices, by default their own.
+    `processes` are the processes that train together, default this one alone. `products` is the
+    type in which Muon multiplies matrices, default their own.
     """
-    defaults: dict[str, Any] = {
+    adamw: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": (settings.beta1, settings.beta2),
     }
     if settings.optimizer == "adamw":
-        return AdamW(groups_of(model, model.parameters(), settings), **defaults)
-    matrices = matrices_of(model)
+        return AdamW(adamw_groups(model, model.parameters(), settings), **adamw)
+    matrices = block_matrices(model)
     group = {
         "params": list(matrices),
         "parts": list(matrices.values()),
@@ -41,17 +41,17 @@ def make_optimizer(
         "weight_decay": settings.matrix_decay,
     }
     rest = (parameter for parameter in model.parameters() if parameter not in matrices)
-    groups = [group, *groups_of(model, rest, settings)]
-    return Muon(groups, momentum=settings.momentum, here=here, products=products, **defaults)
+    groups = [group, *adamw_groups(model, rest, settings)]
+    return Muon(groups, momentum=settings.momentum, processes=processes, products=products, **adamw)
 
 
-def groups_of(
+def adamw_groups(
     model: nn.Module, parameters: Iterable[nn.Parameter], settings: TrainSettings
 ) -> list[dict[str, Any]]:
-    """AdamW's groups of some of a model's parameters.
+    """Return AdamW's parameter groups of some of a model's parameters.
 
-    Vectors are not decayed; those of a short convolution, which begin at 0, have a rate of their
-    own.
+    Vectors have no weight decay. The weights of a short convolution, initially 0, have a learning
+    rate of their own.
     """
     convolved = {
         weight
@@ -71,21 +71,21 @@ def groups_of(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings) -> None:
-    """Give each group of an optimizer from `make_optimizer` its learning rate at a step, from 0."""
-    share = share_of_rate(step, settings)
+    """Set the learning rates of an optimizer of `make_optimizer` for a step, counted from 0."""
+    factor = rate_factor(step, settings)
     for group in optimizer.param_groups:
-        group["lr"] = group["highest"] * share
+        group["lr"] = group["highest"] * factor
 
 
-def share_of_rate(step: int, settings: TrainSettings) -> float:
-    """What share of the highest learning rate a step has: warm-up, then the fall to `final_rate`.
+def rate_factor(step: int, settings: TrainSettings) -> float:
+    """Return a step's learning rate as a share of the highest: warm-up, then decay to `final_rate`.
 
-    The decay "inverse_sqrt" has no end: it falls with the square root of the steps, as in section
-    5.3 of Vaswani et al. 2017. A "trapezoid" stays at its highest, then falls in a line: Hu et al.
-    2024, *MiniCPM* (arXiv:2404.06395), and Hägele et al. 2024 (arXiv:2405.18392).
+    The decay "inverse_sqrt" never ends: it is one over the square root of the step, as in section
+    5.3 of Vaswani et al. 2017. A "trapezoid" is constant, then falls linearly: Hu et al. 2024,
+    *MiniCPM* (arXiv:2404.06395), and Hägele et al. 2024 (arXiv:2405.18392).
 
     >>> rates = TrainSettings(steps=20, warmup=2, decay="trapezoid", fall=0.5, final_rate=0.0)
-    >>> [round(share_of_rate(step, rates), 2) for step in (0, 1, 2, 10, 15, 19)]
+    >>> [round(rate_factor(step, rates), 2) for step in (0, 1, 2, 10, 15, 19)]
     [0.5, 1.0, 1.0, 1.0, 0.5, 0.1]
     """
     last = settings.final_rate
@@ -98,6 +98,6 @@ def share_of_rate(step: int, settings: TrainSettings) -> float:
     begin = settings.warmup
     if settings.decay == "trapezoid":
         begin = max(begin, settings.steps - round(settings.fall * settings.steps))
-    done = max(0, step - begin) / max(1, settings.steps - begin)
-    share = (1 + math.cos(math.pi * done)) / 2 if settings.decay == "cosine" else 1.0 - done
+    passed = max(0, step - begin) / max(1, settings.steps - begin)
+    share = (1 + math.cos(math.pi * passed)) / 2 if settings.decay == "cosine" else 1.0 - passed
     return last + (1.0 - last) * share

@@ -1,10 +1,9 @@
-"""What many processes hold of a model, and how they run it: a copy in each, or cut among them.
+"""Data-parallel training in one or more processes: a model that is replicated, or sharded.
 
-Each process reads its own sequences of a batch, and the gradients are added up. What wraps the
-model is torch's own: `DistributedDataParallel` (Li et al. 2020, arXiv:2006.15704) and
-`fully_shard` (FSDP2; Zhao et al. 2023, arXiv:2304.11277), which gives each process some rows of
-every weight, as a DTensor. Any other tensor is whole in each of them. A process alone has
-everything, and nothing is sent.
+Each process reads its own sequences of a batch, and the gradients are averaged. torch wraps the
+model: `DistributedDataParallel` (Li et al. 2020, arXiv:2006.15704) or `fully_shard` (FSDP2; Zhao
+et al. 2023, arXiv:2304.11277), which stores some rows of every weight in each process, as a
+DTensor. All other tensors are replicated. A single process communicates with nobody.
 """
 
 from __future__ import annotations
@@ -21,68 +20,68 @@ from torch import Tensor, nn
 from heedful.processes import Processes
 
 T = TypeVar("T")
-LEAST = 2**20  # numbers that processes gather from each other at once, 4 MB in float32
+LEAST = 2**20  # parameters to gather in one message, at least: 4 MB in float32
 
 
-class Runner(nn.Module):
-    """A module that runs any function of a model, so that torch can wrap all uses of it alike."""
+class FunctionModule(nn.Module):
+    """A module whose forward runs any function of a model, so that torch can wrap every use."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, function: Callable[..., T], *given: Any) -> T:
-        """The function, of the model and what else it is given."""
-        return function(self.model, *given)
+    def forward(self, function: Callable[..., T], *inputs: Any) -> T:
+        """Return function(model, *inputs)."""
+        return function(self.model, *inputs)
 
 
-class Passes:
-    """One process that has all of the model."""
+class ModelRunner:
+    """Runs functions of a model in a single process; subclasses run them in several."""
 
-    is_cut = False  # whether the processes must run the model at the same time, each a part of it
+    is_sharded = False  # whether all processes must run the model at the same time
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._runner: Any = Runner(model)
+        self._module: Any = FunctionModule(model)
 
-    def training(self, function: Callable[..., T], *given: Any) -> T:
-        """A function of the model whose result is differentiated."""
-        return self._runner(function, *given)
+    def run_training(self, function: Callable[..., T], *inputs: Any) -> T:
+        """Run a function of the model whose result is differentiated."""
+        return self._module(function, *inputs)
 
-    def looking(self, function: Callable[..., T], *given: Any) -> T:
-        """A function of the model whose result is looked at."""
+    def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
+        """Run a function of the model without gradients."""
         with torch.inference_mode():
-            return function(self.model, *given)
+            return function(self.model, *inputs)
 
-    def adding(self, is_last: bool) -> AbstractContextManager[None]:
-        """Inside, gradients are added to those before; with the last batch, over the processes."""
+    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
+        """Accumulate gradients inside; average them over the processes with the last batch."""
         return nullcontext()
 
 
-class Copies(Passes):
-    """The model in each process; gradients are averaged as soon as they are there."""
+class Replicated(ModelRunner):
+    """A copy of the model in each process (DDP); gradients are averaged as they are computed."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        self._runner = nn.parallel.DistributedDataParallel(
-            Runner(model), forward_sync_buffers=False
+        self._module = nn.parallel.DistributedDataParallel(
+            FunctionModule(model), forward_sync_buffers=False
         )
 
-    def adding(self, is_last: bool) -> AbstractContextManager[None]:
-        """Inside, gradients are added to those before; with the last batch, over the processes."""
-        return nullcontext() if is_last else self._runner.no_sync()
+    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
+        """Accumulate gradients inside; average them over the processes with the last batch."""
+        return nullcontext() if is_last else self._module.no_sync()
 
 
-class Cut(Passes):
-    """Rows of every weight in each process; a block is whole while it runs, and no longer.
+class Sharded(ModelRunner):
+    """Some rows of every weight in each process (FSDP2); a block is gathered only while it runs.
 
-    Small blocks are gathered together, and a small model as a whole, as a message costs time
-    however short it is. What runs last stays whole from its forward pass to its gradient.
+    Small blocks are gathered in groups, and a small model all at once, because each message has a
+    fixed cost. The last group stays gathered from its forward pass to its backward pass.
 
-    The model's parameters are replaced, so an optimizer must be made after this.
+    The model's parameters are replaced, so construct the optimizer afterwards.
     """
 
-    is_cut = True
+    is_sharded = True
 
     def __init__(self, model: nn.Module, device: torch.device, size: int) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -91,36 +90,36 @@ class Cut(Passes):
         super().__init__(model)
         mesh = init_device_mesh(device.type, (size,))
         stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
-        groups = [group for stack in stacks for group in grouped(stack)]
-        for group in groups:  # what runs last, or nearly, has its gradient first: it stays whole
+        groups = [group for stack in stacks for group in grouped_blocks(stack)]
+        for group in groups:  # the last group's backward pass comes first: keep it gathered
             fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
-        self._runner = fully_shard(Runner(model), mesh=mesh)
-        self._kept: list[Any] = [self._runner, *(group[0] for group in groups[-1:])]
+        self._module = fully_shard(FunctionModule(model), mesh=mesh)
+        self._gathered: list[Any] = [self._module, *(group[0] for group in groups[-1:])]
 
-    def looking(self, function: Callable[..., T], *given: Any) -> T:
-        """A function of the model whose result is looked at."""
-        with torch.no_grad():  # what is gathered in inference mode cannot be trained on later
-            found = self._runner(function, *given)
-        for part in self._kept:  # else it stays whole until a gradient comes
+    def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
+        """Run a function of the model without gradients."""
+        with torch.no_grad():  # weights gathered in inference mode could not be trained later
+            result = self._module(function, *inputs)
+        for part in self._gathered:  # without a backward pass, torch would keep them gathered
             part.reshard()
-        return found
+        return result
 
-    def adding(self, is_last: bool) -> AbstractContextManager[None]:
-        """Inside, gradients are added to those before; with the last batch, over the processes."""
-        self._runner.set_requires_gradient_sync(is_last)
+    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
+        """Accumulate gradients inside; average them over the processes with the last batch."""
+        self._module.set_requires_gradient_sync(is_last)
         return nullcontext()
 
 
-def grouped(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Blocks in their order, in groups of at least `LEAST` numbers, but for the last one.
+def grouped_blocks(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
+    """Group consecutive blocks, so that each group but the last has `LEAST` or more parameters.
 
-    Blocks that have fewer together make none: they are gathered with what stands around them.
+    Return no groups if all blocks together have fewer: they are gathered with the outer module.
 
-    >>> [len(group) for group in grouped([nn.Linear(1023, 1024)] * 5)], LEAST
+    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 1024)] * 5)], LEAST
     ([1, 1, 1, 1, 1], 1048576)
-    >>> [len(group) for group in grouped([nn.Linear(1023, 512)] * 5)]
+    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 512)] * 5)]
     [2, 2, 1]
-    >>> grouped([nn.Linear(1023, 512)])
+    >>> grouped_blocks([nn.Linear(1023, 512)])
     []
     """
     groups: list[list[nn.Module]] = []
@@ -134,30 +133,32 @@ def grouped(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
     return groups if len(groups) > 1 or numbers >= LEAST else []
 
 
-def passes_of(model: nn.Module, here: Processes, device: torch.device, cut: bool) -> Passes:
-    """How the processes run a model, the same in each of them, on `device` unless it is cut."""
-    if here.is_alone:
-        return Passes(model)
-    return Cut(model, device, here.size) if cut else Copies(model)
+def model_runner(
+    model: nn.Module, processes: Processes, device: torch.device, shard: bool
+) -> ModelRunner:
+    """Return the runner of a model, which is on `device` already unless `shard` is set."""
+    if processes.is_single:
+        return ModelRunner(model)
+    return Sharded(model, device, processes.size) if shard else Replicated(model)
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process holds a part of it only."""
-    return hasattr(tensor, "full_tensor")  # of a DTensor, without importing what it is
+    """Whether the tensor is a DTensor, of which this process stores some rows."""
+    return hasattr(tensor, "full_tensor")  # avoids the import of DTensor
 
 
-def local(tensor: Tensor) -> Tensor:
-    """The rows that this process holds, in the tensor's own memory."""
+def local_rows(tensor: Tensor) -> Tensor:
+    """Return the rows that this process stores, as a view."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All of it; every process must call this, as each sends its rows."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather all rows of a tensor; every process must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def first_row(tensor: Tensor) -> int:
-    """The index of the first row that this process holds; FSDP2 cuts as `torch.chunk` does."""
+    """Return the index of the first local row; FSDP2 splits rows as `torch.chunk` does."""
     if not is_sharded(tensor):
         return 0
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
@@ -165,72 +166,72 @@ def first_row(tensor: Tensor) -> int:
     return min(mesh.get_local_rank() * each, tensor.shape[0])
 
 
-def held(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the rows from `start` on those that this process holds, and their part of some values."""
-    rows, first = local(tensor), start - first_row(tensor)
+def overlap(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the local rows that `values` cover when placed at row `start`, and their values."""
+    rows, first = local_rows(tensor), start - first_row(tensor)
     low, high = max(0, first), max(0, min(len(rows), first + len(values)))
     return rows[low:high], values[low - first : max(low, high) - first]
 
 
 @torch.no_grad()
-def fill(tensor: Tensor, values: Tensor) -> None:
-    """Write values of its whole shape, or cut as it is, into a tensor: the rows held here."""
+def copy_rows(tensor: Tensor, values: Tensor) -> None:
+    """Copy values, of the full shape or sharded alike, into the local rows of a tensor."""
     if is_sharded(tensor) and not is_sharded(values):
-        tensor, values = held(tensor, 0, values)
-    local(tensor).copy_(local(values))
+        tensor, values = overlap(tensor, 0, values)
+    local_rows(tensor).copy_(local_rows(values))
 
 
 @torch.no_grad()
-def clip(parameters: Sequence[Tensor], most: float, here: Processes) -> None:
-    """Scale all gradients by one factor, so that the norm of all of them is at most `most`.
+def clip_gradients(parameters: Sequence[Tensor], most: float, processes: Processes) -> None:
+    """Scale all gradients by one factor, so that their total norm is at most `most`.
 
-    `clip_grad_norm_` sends a message for each cut tensor; here one number is sent.
+    `clip_grad_norm_` sends a message for each sharded tensor; this function sends one number.
     """
     if not any(map(is_sharded, parameters)):
         nn.utils.clip_grad_norm_(parameters, most)
         return
-    gradients = [local(tensor.grad) for tensor in parameters if tensor.grad is not None]
+    gradients = [local_rows(tensor.grad) for tensor in parameters if tensor.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
-    [squares] = here.sums([float(norm) ** 2], norm.device)
+    [squares] = processes.all_reduce([float(norm) ** 2], norm.device)
     factor = norm.new_tensor(most / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
     torch._foreach_mul_(gradients, factor)
 
 
-def shared_out(
-    function: Callable[[Tensor], Tensor], stacks: Iterable[Tensor], here: Processes
+def map_distributed(
+    function: Callable[[Tensor], Tensor], stacks: Iterable[Tensor], processes: Processes
 ) -> Iterator[Tensor]:
-    """A function (b, …) → (b, …) of stacks (B, …): each process computes its share of every one."""
-    if here.is_alone:
+    """Apply a function (b, …) → (b, …) to stacks (B, …), of which each process computes a share."""
+    if processes.is_single:
         yield from map(function, stacks)
         return
     parts, lengths = [], []
     for stack in stacks:
-        each = -(-len(stack) // here.size)
-        mine = stack[each * here.rank : each * (here.rank + 1)]
-        parts.append(function(mine) if len(mine) else mine.clone())
+        each = -(-len(stack) // processes.size)
+        share = stack[each * processes.rank : each * (processes.rank + 1)]
+        parts.append(function(share) if len(share) else share.clone())
         lengths.append(len(stack))
-        del stack, mine  # no two stacks wait in memory, and none while the message is made
-    yield from joined(parts, lengths, here)
+        del stack, share  # free each stack before the next, and the last before the message
+    yield from all_gather(parts, lengths, processes)
 
 
-def joined(rows: Sequence[Tensor], lengths: Sequence[int], here: Processes) -> list[Tensor]:
-    """Whole tensors from their rows, which are cut among the processes as `torch.chunk` cuts.
+def all_gather(rows: Sequence[Tensor], counts: Sequence[int], processes: Processes) -> list[Tensor]:
+    """Gather tensors whose rows are split among the processes as by `torch.chunk`.
 
-    One message has all of them, in which the rows of processes that have fewer are padded: `rows`
-    (r, …) of each tensor are here, of the `lengths` that all processes have together.
+    One message holds all tensors, padded to equal size. `rows` are this process's rows of each
+    tensor, (r, …), and `counts` the numbers of rows that all processes have together.
     """
     sizes = [
-        -(-length // here.size) * math.prod(part.shape[1:])
-        for length, part in zip(lengths, rows, strict=True)
+        -(-count // processes.size) * math.prod(part.shape[1:])
+        for count, part in zip(counts, rows, strict=True)
     ]
-    mine = rows[0].new_zeros(sum(sizes))
-    for place, part in zip(mine.split(sizes), rows, strict=True):
-        place[: part.numel()] = part.flatten()
-    message = mine.new_empty(here.size * len(mine))
+    message = rows[0].new_zeros(sum(sizes))
+    for padded, part in zip(message.split(sizes), rows, strict=True):
+        padded[: part.numel()] = part.flatten()
+    messages = message.new_empty(processes.size * len(message))
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # before 2.13
-    gather(message, mine)
-    by_tensor = message.view(here.size, -1).split(sizes, dim=1)
+    gather(messages, message)
+    by_tensor = messages.view(processes.size, -1).split(sizes, dim=1)
     return [
-        of_all.reshape(-1, *part.shape[1:])[:length]
-        for of_all, part, length in zip(by_tensor, rows, lengths, strict=True)
+        all_rows.reshape(-1, *part.shape[1:])[:count]
+        for all_rows, part, count in zip(by_tensor, rows, counts, strict=True)
     ]

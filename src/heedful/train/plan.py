@@ -1,6 +1,6 @@
-"""What a run was asked to do: checked and written before any work, read when it goes on.
+"""The plan of a run: checked and written before any work, read when the run is resumed.
 
-It knows no torch, so that what does not fit is told at once.
+This module does not import torch, so that errors are reported at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
-from heedful.files.run_identity import RUN, check_belongs, said
+from heedful.files.run_identity import RUN, check_same_run, config_entry
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import (
     BPETokenizer,
@@ -33,14 +33,14 @@ from heedful.train.settings import (
     TrainSettings,
 )
 
-WRITTEN = ("sources", "include", "title", "preset")
+STORED_FIELDS = ("sources", "include", "title", "preset")
 
 
 class Plan(NamedTuple):
-    """What a run was asked to do; the first thing that its directory holds.
+    """What a run trains on, and how; the first file that is written to its directory.
 
-    `preset` is where its settings started, `title` what its text is called. Without `sources` the
-    text is the embedded one: the Python language reference, or for pairs the dates.
+    `preset` is the preset that the settings started from, `title` the name of the text. Without
+    `sources` the text is the embedded one: the Python language reference, or the dates for pairs.
     """
 
     directory: Path
@@ -51,17 +51,17 @@ class Plan(NamedTuple):
     recipe: Recipe
 
     def write(self, run: str | None = None) -> None:
-        """Write it into the directory, which is made, with what the run's files call the run.
+        """Write the plan to its directory, which is created, with the identity `run` of the run.
 
-        That is known once its text is tokenized; then its `config.json` says it.
+        The identity exists once the text is tokenized; by default it is read from `config.json`.
         """
         make_directory(self.directory / "state")
-        about = {**self.to_dict(), RUN: run or said(self.directory, RUN)}
+        about = {**self.to_dict(), RUN: run or config_entry(self.directory, RUN)}
         write_checked_json(self.directory / RECIPE, about)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `plan_of` reads: all but where it stands."""
-        about = {name: getattr(self, name) for name in WRITTEN}
+        """Return all fields but the directory, as `plan_of` reads them."""
+        about = {name: getattr(self, name) for name in STORED_FIELDS}
         return {**about, "kind": self.recipe.kind, **self.recipe.to_dict()}
 
 
@@ -74,15 +74,15 @@ def new_plan(
     preset: str = "",
     processes: int = 1,
 ) -> Plan:
-    """The plan of a new run, checked as far as it can be before any work is done.
+    """Return the plan of a new run, checked as far as possible before any work.
 
     Args:
-        processes: how many train it together.
+        processes: the number of processes that train together.
 
     Raises:
-        ArgumentError: a tokenizer or device that does not exist, a directory inside the text, a
-            service whose package is not installed.
-        TextError: a text that is not there.
+        ArgumentError: the tokenizer or device does not exist, the directory is inside the text
+            folder, or the package of a service is not installed.
+        TextError: the text does not exist.
     """
     choice_of(recipe)
     _check_tokenizer(recipe)
@@ -97,7 +97,7 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    from heedful.device import choose_device  # it brings torch, so it comes last
+    from heedful.device import choose_device  # imports torch, so it comes last
 
     device = str(choose_device(recipe.train.device))
     check_memory(_at_least(recipe), recipe.train, device, processes)
@@ -105,44 +105,44 @@ def new_plan(
 
 
 def check_possible(recipe: Recipe) -> None:
-    """Refuse settings of training that this machine or this kind of model cannot do."""
+    """Raise an `ArgumentError` if this machine or kind of model does not support the settings."""
     services_of(recipe.train.log)
     if recipe.on_pairs and recipe.train.watch is not None:
         raise ArgumentError(
             "a text to watch for an encoder–decoder",
             expected="a GPT or a BERT",
-            cause="what it attends to depends on what it writes, which changes as it learns",
-            remedy="leave --watch out; `heedful look` shows it once it is trained",
+            cause="its attention depends on the target that it writes, which changes as it learns",
+            remedy="leave --watch out; `heedful look` shows its attention after training",
         )
     if recipe.train.compile and recipe.kind != "GPT":
         raise ArgumentError(
             f"--compile for a model of the kind {recipe.kind}",
             expected="a GPT",
-            cause="its batches have other shapes at each step, and each would be compiled anew",
+            cause="batch shapes vary from step to step, and each would be compiled separately",
             remedy="leave it out",
         )
     if recipe.train.compile and recipe.train.shard:
         raise ArgumentError(
             "compile with shard",
             expected="one of them",
-            cause="the weights of a block are gathered before it runs, which is no part of a graph",
+            cause="gathering the weights of a block before it runs cannot be part of a graph",
             remedy="--no-compile",
         )
 
 
 def check_shared_out(settings: TrainSettings, processes: int) -> None:
-    """Refuse batches that cannot be shared out: each process needs a sequence; `ArgumentError`."""
+    """Raise an `ArgumentError` if a batch has fewer sequences than there are processes."""
     if settings.batch < processes:
         raise ArgumentError(
             f"a batch of {settings.batch:,} for {processes:,} processes",
-            expected="a sequence for each of them at least",
-            cause="a batch is that of all processes together",
+            expected="at least one sequence for each process",
+            cause="a batch is divided among all processes",
             remedy=f"--batch {processes}, or fewer processes",
         )
 
 
 def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
-    """The model's shape before its text is read: with the vocabulary that was asked for, if any."""
+    """Return the model's shape before its text is read, with the requested vocabulary, if any."""
     text, model = recipe.text, recipe.model
     learned = text.tokenizer in (BPETokenizer.kind, WordPieceTokenizer.kind)
     rows = text.vocabulary if learned else model.vocabulary
@@ -150,10 +150,10 @@ def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
 
 
 def read_plan(directory: Path) -> Plan:
-    """The plan of a run that was begun.
+    """Read the plan of an existing run.
 
     Raises:
-        RunError: no run there, a damaged plan, or that of another run.
+        RunError: there is no run, or its plan is damaged or another run's.
     """
     about = read_checked_json(directory / RECIPE)
     try:
@@ -165,12 +165,12 @@ def read_plan(directory: Path) -> Plan:
             remedy="train again with --overwrite",
         ) from error
     if has_run(directory):
-        check_belongs(directory / RECIPE, RUN, run, directory)
+        check_same_run(directory / RECIPE, RUN, run, directory)
     return plan
 
 
 def plan_of(directory: Path, about: Mapping[str, Any]) -> Plan:
-    """The plan of a directory by what `Plan.to_dict` said of it."""
+    """Return the plan of a directory from the result of `Plan.to_dict`."""
     model: type[Configuration] = CONFIGURATIONS[about["kind"]]
     sections: tuple[type[Configuration], ...] = (TextSettings, model, TrainSettings)
     settings: list[Any] = []
@@ -181,23 +181,23 @@ def plan_of(directory: Path, about: Mapping[str, Any]) -> Plan:
         settings.append(section.from_dict(about[name]))
     return Plan(
         directory,
-        **{name: about[name] for name in WRITTEN} | {"sources": tuple(about["sources"])},
+        **{name: about[name] for name in STORED_FIELDS} | {"sources": tuple(about["sources"])},
         recipe=Recipe(*settings),
     )
 
 
 def has_run(directory: Path) -> bool:
-    """Whether a run was begun there, and its text tokenized."""
+    """Whether the directory has a run whose text is tokenized."""
     return (directory / "config.json").exists()
 
 
 def has_plan(directory: Path) -> bool:
-    """Whether there is a run to continue, be it only a plan whose text was never tokenized."""
+    """Whether the directory has a run to resume, even if its text was never tokenized."""
     return (directory / RECIPE).exists()
 
 
 def check_free(directory: Path) -> None:
-    """Refuse a directory that has a run already; `RunError`."""
+    """Raise a `RunError` if the directory already has a run."""
     if has_run(directory):
         raise RunError(
             f"{directory} already holds a run",
@@ -207,13 +207,13 @@ def check_free(directory: Path) -> None:
 
 
 def choice_of(recipe: Recipe) -> TokenizerChoice:
-    """Which tokenizer a run's text gets; an `ArgumentError` where there is no such."""
+    """Return the tokenizer choice of a run; raise an `ArgumentError` if it is unknown."""
     text = recipe.text
     return TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
 
 
 def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
-    """What the text is called; it is looked for, and not yet read."""
+    """Return the name of the text; raise an error if the text does not exist."""
     if recipe.on_pairs and not sources:
         return example_dates.TITLE
     if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
@@ -222,14 +222,14 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
 
 
 def _check_tokenizer(recipe: Recipe) -> None:
-    """Refuse a tokenizer of the other kind of model."""
+    """Raise an `ArgumentError` if the tokenizer does not fit the kind of model."""
     is_bert = isinstance(recipe.model, BertConfig)
     if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
         raise ArgumentError(
             f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
             expected=WordPieceTokenizer.kind if is_bert else "another",
-            cause="a BERT needs [CLS], [SEP] and [MASK], and what writes a text needs its spaces",
-            remedy="leave --tokenizer out, or take a --preset of the other kind",
+            cause="a BERT needs [CLS], [SEP] and [MASK]; a model that writes text needs its spaces",
+            remedy="leave --tokenizer out, or choose a --preset of the other kind",
         )
 
 
@@ -238,5 +238,5 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 
 def absolute(name: str) -> str:
-    """A path that still holds when the run is continued from another folder."""
+    """Return the absolute path, so that the run can be resumed from another folder."""
     return name if name == STANDARD_INPUT else str(Path(name).absolute())

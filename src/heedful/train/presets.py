@@ -1,4 +1,4 @@
-"""The presets: recipes that `heedful train --preset` begins from."""
+"""The presets: named recipes for `heedful train --preset`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import Recipe, TextSettings, TrainSettings
 
-# docs/training.md says what each part is worth
+# docs/training.md measures the effect of each part
 FAST = TrainSettings(
     optimizer="muon",
     initial="zero",
@@ -37,7 +37,7 @@ ZERO_TO_HERO = GPTConfig(
 )
 
 PRESETS = {
-    # Weights decay fast: one's own text is mostly short, and read several times over
+    # Strong weight decay, because a user's text is usually short and read several times
     "quick": Recipe(
         TextSettings(),
         GPTConfig(vocabulary=1),
@@ -51,16 +51,16 @@ PRESETS = {
             save_every=200,
         ),
     ),
-    # A character a token: a short convolution shows which of them stand together. On a text that is
-    # read more than about twice over, pieces of words say that already, and it is learned by heart
+    # One token per character: a short convolution shows which characters are adjacent. BPE tokens
+    # show that already: with them, and more than about two epochs, it makes the model overfit
     "characters": Recipe(
         TextSettings(tokenizer="characters"),
         GPTConfig(vocabulary=1, convolution=3),
         dataclasses.replace(FAST, steps=800, batch=8, evaluate_every=200, save_every=200),
     ),
-    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its author's
-    # own code has it: 8 blocks, dropout, AdamW, and norms before each part. Where the document
-    # itself puts them, after each sum, is norm_order="post".
+    # The model of document 004 (Zhang, *LLM: From Zero to Hero*), with the numbers of its author's
+    # code: 8 blocks, dropout, AdamW, and norms before each part. The text of the document has the
+    # norms after each sum, which is norm_order="post".
     "zero-to-hero": Recipe(
         TextSettings(tokenizer="cl100k_base"),
         ZERO_TO_HERO,
@@ -77,8 +77,8 @@ PRESETS = {
             save_every=500,
         ),
     ),
-    # The same shape by the recipe of today, to the same loss on the text it trains on: larger
-    # batches, a twentieth of the steps, and no dropout, which only delays what is learned by heart
+    # The same shape with a modern recipe, to the same training loss: larger batches, a twentieth
+    # of the steps, and no dropout, which would only delay memorisation
     "zero-to-hero-fast": Recipe(
         TextSettings(tokenizer="cl100k_base"),
         dataclasses.replace(ZERO_TO_HERO, dropout=0.0),
@@ -92,7 +92,7 @@ PRESETS = {
             save_every=240,
         ),
     ),
-    # The 124 M shape of Radford et al. 2019, trained as nanoGPT does
+    # The 124M shape of Radford et al. 2019, trained as in nanoGPT
     "gpt2": Recipe(
         TextSettings(tokenizer="gpt2", compact=False),
         GPTConfig(
@@ -118,7 +118,7 @@ PRESETS = {
             save_every=1000,
         ),
     ),
-    # A small BERT for one's own text; what it has is what masked words train
+    # A small BERT for a user's text, with only the parts that masked words train
     "bert": Recipe(
         TextSettings(tokenizer="wordpiece", vocabulary=2048),
         BertConfig(vocabulary=1, context_length=64, width=128, layers=4, heads=4, pooler=False),
@@ -166,7 +166,7 @@ PRESETS = {
             save_every=500,
         ),
     ),
-    # The embedded example: dates in many written forms to ISO 8601, a character a token
+    # The embedded example: dates in many written forms to ISO 8601, one token per character
     "dates": Recipe(
         TextSettings(tokenizer="characters", validation=0.01),
         Seq2SeqConfig(vocabulary=3, context_length=40, width=64, heads=4, dropout=0.0),
@@ -207,7 +207,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Recipe:
-    """The recipe of a name; an `ArgumentError` names all, the nearest first, where it is none."""
+    """Return the preset of a name; raise an `ArgumentError` with the nearest names if unknown."""
     if name not in PRESETS:
         raise ArgumentError(f"preset {name!r}", expected=nearest(name, PRESETS))
     return PRESETS[name]

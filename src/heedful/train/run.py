@@ -1,4 +1,4 @@
-"""A run directory from a text, or pairs, and a recipe, and a training from a run directory."""
+"""Preparation of a run directory from a text or pairs, and its training."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torch import nn
 from heedful.device import choose_device
 from heedful.errors import HeedfulError, RunError
 from heedful.files.checksums import checksum_of_file, digits
-from heedful.files.run_identity import RUN, TOKENIZER, check_belongs, identity
+from heedful.files.run_identity import RUN, TOKENIZER, check_same_run, identity
 from heedful.files.run_identity import TOKENS as TOKENS_CRC32
 from heedful.models import (
     BertConfig,
     GPTConfig,
     Seq2SeqConfig,
-    write_description,
+    write_model_config,
 )
-from heedful.models.directory import FAMILIES, read_description
+from heedful.models.directory import FAMILIES, read_model_config
 from heedful.processes import Processes
 from heedful.text import (
-    MARKS,
+    EXTRA_IDS,
     PairFile,
     TokenFile,
     Tokenizer,
@@ -43,17 +43,17 @@ from heedful.train.loggers import Logs
 from heedful.train.loop import Training
 from heedful.train.memory_estimate import check_memory
 from heedful.train.plan import Plan, check_free, choice_of, has_plan, has_run
-from heedful.train.run_directory import FRESH, take_place
+from heedful.train.run_directory import FRESH, replace_run
 from heedful.train.run_files import TOKENS
 from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 
 MODELS: dict[type, Callable[[Any], Any]] = dict(FAMILIES.values())
-Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
+Report = Callable[[int, int | None], None]  # bytes read, and total bytes if known
 
 
 class Prepared(NamedTuple):
-    """A text, or pairs, that were tokenized for a plan, and the model that reads it."""
+    """The tokenized text or pairs of a plan, and the model's configuration."""
 
     tokenizer: Tokenizer
     tokens: TokenFile | PairFile
@@ -64,14 +64,14 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
     """Write the plan of a new run and tokenize its text.
 
     Raises:
-        RunError: the directory already holds a run.
+        RunError: the directory already has a run.
         TextError: the text cannot be read, or is too short for one context.
     """
     check_free(plan.directory)
     plan.write()
     try:
         return prepare_run(plan, progress)
-    except HeedfulError:  # there is nothing to continue: leave no skeleton of a run
+    except HeedfulError:  # there is nothing to resume: remove the unfinished run
         shutil.rmtree(plan.directory / "state", ignore_errors=True)
         with suppress(OSError):
             (plan.directory / "tokenizer.json").unlink(missing_ok=True)
@@ -80,20 +80,20 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def replace(plan: Plan, progress: Report | None = None) -> Prepared:
-    """As `begin`, in place of a run that is there, which stays until the new text is tokenized.
+    """Like `begin`, but replace the run in the directory once the new text is tokenized.
 
-    The directory must be owned.
+    The caller must hold the lock of `owning`.
     """
     if not (has_run(plan.directory) or has_plan(plan.directory)):
         return begin(plan, progress)
     begin(plan._replace(directory=plan.directory / FRESH), progress)
-    take_place(plan.directory)
+    replace_run(plan.directory)
     return prepare_run(plan)
 
 
 def events(plan: Plan, training: Training) -> Iterator[Event]:
-    """Train in a directory that is owned, and say what happens; services draw it meanwhile."""
-    if not (plan.recipe.train.log and training.here.is_first):
+    """Train under the lock of `owning`, send metrics to the recipe's services, and yield events."""
+    if not (plan.recipe.train.log and training.processes.is_first):
         yield from training.events()
         return
     logs = Logs(plan.directory, plan.recipe, training.progress.step)
@@ -110,49 +110,49 @@ def events(plan: Plan, training: Training) -> Iterator[Event]:
 
 
 def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
-    """Tokenize the text of a plan, unless that was done; write what generating needs.
+    """Tokenize the text of a plan, unless it is tokenized, and write tokenizer and configuration.
 
     Raises:
-        ArgumentError: a text to watch of a single token.
+        ArgumentError: the text to watch has a single token.
         TextError: the text cannot be read, or is too short for one context.
     """
     directory, recipe = plan.directory, plan.recipe
     if has_run(directory):  # its config.json is written last
-        config = read_description(directory)
-        tokenizer, tokens = load_tokenizer(directory), _opened(plan, config)
-        check_belongs(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
+        config = read_model_config(directory)
+        tokenizer, tokens = load_tokenizer(directory), _open_tokens(plan, config)
+        check_same_run(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
         check_of_run(directory)
         return Prepared(tokenizer, tokens, config)
-    make = _prepare_pairs if recipe.on_pairs else _prepare_text
-    prepared = make(plan, progress)
-    task_of(prepared)  # refuses what is too short
+    prepare_data = _prepare_pairs if recipe.on_pairs else _prepare_text
+    prepared = prepare_data(plan, progress)
+    task_of(prepared)  # raises an error if the text is too short
     watch, config = recipe.train.watch, prepared.config
     if watch is not None and not isinstance(config, Seq2SeqConfig):
-        watched_text(config, prepared.tokenizer, watch)  # as does this
+        watched_text(config, prepared.tokenizer, watch)  # raises an error if it is too short
     prepared.tokenizer.save(directory)
-    belonging = {
+    checksums = {
         TOKENIZER: digits(checksum_of_file(directory / "tokenizer.json")),
         TOKENS_CRC32: prepared.tokens.checksum,
     }
-    run = identity(recipe.to_dict(), belonging)
-    plan.write(run)  # before config.json, which says that all of it is there
-    write_description(directory, prepared.config, **{RUN: run}, **belonging)
+    run = identity(recipe.to_dict(), checksums)
+    plan.write(run)  # before config.json, whose presence means that the preparation is complete
+    write_model_config(directory, prepared.config, **{RUN: run}, **checksums)
     return prepared
 
 
 def prepared_by_another(plan: Plan) -> Prepared:
-    """What the first of several processes prepared, for another one; `RunError` without it."""
+    """Open the run that the first process has prepared; raise a `RunError` if it is not visible."""
     if not has_run(plan.directory):
         raise RunError(
             f"no run in {plan.directory} on {platform.node()}",
             expected="the directory that the first process wrote",
-            cause="machines that do not share it",
-            remedy="choose an --out that all of them see under the same path",
+            cause="the machines do not share this directory",
+            remedy="choose an --out that all machines see under the same path",
         )
     return prepare_run(plan)
 
 
-def _opened(plan: Plan, config: Any) -> TokenFile | PairFile:
+def _open_tokens(plan: Plan, config: Any) -> TokenFile | PairFile:
     path, validation = plan.directory / TOKENS, plan.recipe.text.validation
     if isinstance(config, Seq2SeqConfig):
         return PairFile(path, config.end, validation)
@@ -183,12 +183,12 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
         longest=model.context_length,
         validation=plan.recipe.text.validation,
     )
-    config = dataclasses.replace(model, vocabulary=tokenizer.size + MARKS)
+    config = dataclasses.replace(model, vocabulary=tokenizer.size + EXTRA_IDS)
     return Prepared(tokenizer, tokens, config)
 
 
 def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
-    """What a model of this configuration is trained on; `TextError` where there is too little."""
+    """Return the training task of a prepared run; raise a `TextError` if it has too little text."""
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)
@@ -198,25 +198,25 @@ def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
     return NextToken(*split, config.context_length)
 
 
-def open_training(plan: Plan, prepared: Prepared, here: Processes | None = None) -> Training:
-    """A training that has its model on its device, at step 0.
+def open_training(plan: Plan, prepared: Prepared, processes: Processes | None = None) -> Training:
+    """Return a training at step 0, with its model on the device.
 
     Args:
-        here: which process this is, where several train it together.
+        processes: the processes that train together; default this one alone.
 
     Raises:
-        ArgumentError: the device has no memory for it, or the model no use for a text to watch.
+        ArgumentError: the device has too little memory, or the text to watch is too short.
     """
-    settings, config, here = plan.recipe.train, prepared.config, here or Processes()
-    device = choose_device(settings.device, here.local)
-    check_memory(config, settings, str(device), here.size)
+    settings, config, processes = plan.recipe.train, prepared.config, processes or Processes()
+    device = choose_device(settings.device, processes.local)
+    check_memory(config, settings, str(device), processes.size)
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
     if settings.initial == "zero":
         begin_with_zeros(model)
-    if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
+    if processes.is_single or not settings.shard:  # a sharded model moves to the device in shards
         model.to(device)
-    training = Training(plan.directory, model, task_of(prepared), settings, here, device)
+    training = Training(plan.directory, model, task_of(prepared), settings, processes, device)
     if settings.watch is not None:
         training.watch = Watch(model, prepared.tokenizer, settings)
     return training
@@ -224,7 +224,7 @@ def open_training(plan: Plan, prepared: Prepared, here: Processes | None = None)
 
 @torch.no_grad()
 def begin_with_zeros(model: nn.Module) -> None:
-    """Set to 0 what each block adds to its input: the last products of attention and feed-forward.
+    """Set the output projections of attention and feed-forward to 0: each block adds nothing.
 
     As in Zhang et al. 2019, *Fixup* (arXiv:1901.09321), and modded-nanogpt.
 

@@ -1,8 +1,8 @@
-"""Who may write in a run's directory, and how one run takes the place of another.
+"""The lock of a run directory, and the replacement of a run by a new one.
 
-A run that replaces another is prepared in `state/fresh`, and the other one stays until that has its
-tokens. Its weights go before the new description comes, so that none ever stands beside the
-description of another run.
+The new run is prepared in `state/fresh`, and the old one remains until the new text is tokenized.
+The old weights are removed before the new description is moved in, so that weights and description
+always belong to the same run.
 """
 
 from __future__ import annotations
@@ -14,66 +14,64 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from heedful.errors import HeedfulError, SaveError
-from heedful.files import alone, check_no_links, saving
+from heedful.files import check_no_links, directory_lock, save_errors
 from heedful.files.atomic import UNFINISHED
-from heedful.files.run_identity import is_described_by_us, read_config
+from heedful.files.run_identity import is_heedful_config, read_config
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import has_plan
 from heedful.train.run_files import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
 
 FRESH = "state/fresh"
-PREPARED = (RECIPE, TOKENS, "tokenizer.json", "config.json")  # what training begins from
-TRAINED = (*CHECKPOINTS.values(), METRICS)  # and what it makes
+PREPARED = (RECIPE, TOKENS, "tokenizer.json", "config.json")  # files written before training
+TRAINED = (*CHECKPOINTS.values(), METRICS)  # files written by training
 
 
 @contextmanager
 def owning(directory: Path) -> Iterator[None]:
-    """The directory of a run for this process alone.
-
-    What a killed process left half written is removed first.
+    """Lock a run directory for this process, and remove the unfinished files of a killed process.
 
     Raises:
-        SaveError: another process has it, nothing can be written there, there are files of
-            somebody else that a run would replace, or a file of the run is a link.
+        SaveError: another process holds the lock, the directory is not writable, it has foreign
+            files that a run would replace, or a file of the run is a link.
     """
     written = (*PREPARED, *TRAINED, "state", WATCHED, LOGS, PICTURES)
     check_no_links(directory / name for name in written)
-    for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # below, services have their own
+    for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # services manage what is below
         check_no_links(directory.glob(pattern))
     _check_ours(directory)
-    with alone(directory / "state"):
+    with directory_lock(directory / "state"):
         for folder in (directory, directory / "state", directory / WATCHED):
-            for left in folder.glob(UNFINISHED):
-                left.unlink(missing_ok=True)
-        for left in (directory / FRESH, *(directory / SHARDED).glob(".*.part")):
-            shutil.rmtree(left, ignore_errors=True)
+            for path in folder.glob(UNFINISHED):
+                path.unlink(missing_ok=True)
+        for path in (directory / FRESH, *(directory / SHARDED).glob(".*.part")):
+            shutil.rmtree(path, ignore_errors=True)
         yield
 
 
 def _check_ours(directory: Path) -> None:
-    """Refuse a directory in which a run would replace, or remove, what no run has written."""
-    theirs = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
-    theirs += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
-    if theirs and not (has_plan(directory) or _is_ours(directory)):
+    """Raise a `SaveError` if a run would replace or remove files that no run has written."""
+    files = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
+    files += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
+    if files and not (has_plan(directory) or _is_ours(directory)):
         raise SaveError(
-            f"{theirs[0]} is there, and no run of heedful",
+            f"{files[0]} exists and is not part of a heedful run",
             expected="a directory without files of such names",
             remedy="choose another --out",
         )
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a `config.json` is one that heedful writes."""
+    """Whether the directory's `config.json` was written by heedful."""
     try:
-        return is_described_by_us(read_config(directory))
+        return is_heedful_config(read_config(directory))
     except HeedfulError:
         return False
 
 
-def take_place(directory: Path) -> None:
-    """Put the run that is prepared in `state/fresh` in place of the one that is there."""
+def replace_run(directory: Path) -> None:
+    """Replace the run in a directory by the run prepared in `state/fresh`."""
     fresh = directory / FRESH
-    with saving(directory):
+    with save_errors(directory):
         for name in TRAINED:
             (directory / name).unlink(missing_ok=True)
         for name in (SHARDED, WATCHED, LOGS):

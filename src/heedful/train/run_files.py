@@ -4,11 +4,11 @@ DIR/config.json         the model's description
 DIR/tokenizer.json      its tokenizer
 DIR/model.safetensors   the weights with the lowest validation loss
 DIR/metrics.jsonl       a line for each step and each validation
-DIR/watched/            recordings of the text that is watched, if one is, each named by its step
-DIR/logs/               what services that draw the run keep of it
-DIR/pictures/           what `heedful plot` draws
-DIR/state/              what continuing needs: recipe.json, tokens.npy, last.safetensors, or, of
-                        many processes that each hold a part of the model, sharded/
+DIR/watched/            recordings of the watched text, if any, each named by its step
+DIR/logs/               files of the services that plot the run
+DIR/pictures/           pictures drawn by `heedful plot`
+DIR/state/              files for resuming: recipe.json, tokens.npy, and last.safetensors or, for a
+                        sharded model, sharded/
 """
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""What a training run is made of: settings of the text, of the model and of the training."""
+"""The settings of a training run: of its text, its model and its training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
-HIGHEST = 1e30  # a rate that float32 still holds when it is multiplied
+HIGHEST = 1e30  # the largest rate; products with it do not overflow float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +21,17 @@ class TextSettings(Configuration):
 
     tokenizer: str = setting(
         "bpe",
-        "'bpe' (trained on your text), 'characters', or a tiktoken encoding by name; for a BERT "
-        "'wordpiece', trained too.",
+        "'bpe' (trained on your text), 'characters', or the name of a tiktoken encoding; for a "
+        "BERT 'wordpiece' (trained on your text).",
     )
     vocabulary: int = setting(
-        1024, "Tokens that bpe or wordpiece learns, a BPE's 256 bytes among them.", low=256
+        1024, "Tokens that bpe or wordpiece learns, including the 256 bytes of a BPE.", low=256
     )
     compact: bool = setting(
-        True, "Keep table rows only for the ids that the text uses, and the 256 bytes."
+        True, "Restrict the vocabulary to the tokens of the text and the 256 bytes."
     )
     validation: float = setting(
-        0.1, "Share of the tokens, or pairs, at the end, kept for validation.", low=0.0, high=0.9
+        0.1, "Share of the tokens, or pairs, at the end, for validation.", low=0.0, high=0.9
     )
 
 
@@ -41,12 +41,12 @@ class TrainSettings(Configuration):
 
     steps: int = setting(500, "Optimizer steps.", low=0, high=10**12)
     batch: int = setting(
-        16, "Sequences in a batch, of all processes together where torchrun started several.", low=1
+        16, "Sequences in a batch; with torchrun, of all processes together.", low=1
     )
     order: str = setting(
         "random",
-        "Which sequences of the training split come next: random ones, or shuffled, so that each "
-        "is drawn once before any comes again.",
+        "Order of the training sequences: random draws, or shuffled epochs, in which each sequence "
+        "is drawn once.",
         choices=("random", "shuffled"),
     )
     accumulation: int = setting(
@@ -54,16 +54,16 @@ class TrainSettings(Configuration):
     )
     optimizer: str = setting(
         "adamw",
-        "What takes a step: adamw, or muon for the matrices of the blocks and adamw for the rest.",
+        "Optimizer: adamw, or muon for the matrices of the blocks and adamw for the rest.",
         choices=("adamw", "muon"),
     )
     learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0, high=HIGHEST)
     matrix_rate: float = setting(
-        0.02, "Highest learning rate of the matrices that muon trains.", low=0.0, high=HIGHEST
+        0.02, "Highest learning rate of muon, for matrices.", low=0.0, high=HIGHEST
     )
     convolution_rate: float = setting(
         0.05,
-        "Highest learning rate of the short convolution, where the model has one.",
+        "Highest learning rate of the short convolution, if the model has one.",
         low=0.0,
         high=HIGHEST,
     )
@@ -74,7 +74,7 @@ class TrainSettings(Configuration):
         choices=("cosine", "linear", "trapezoid", "inverse_sqrt", "constant"),
     )
     fall: float = setting(
-        0.5, "Share of the steps, the last ones, in which a trapezoid falls.", low=0.0, high=1.0
+        0.5, "Share of the steps in which a trapezoid falls, at the end.", low=0.0, high=1.0
     )
     final_rate: float = setting(
         0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
@@ -83,29 +83,30 @@ class TrainSettings(Configuration):
         0.1, "AdamW's weight decay, on matrices only.", low=0.0, high=HIGHEST
     )
     matrix_decay: float = setting(0.0, "Muon's weight decay.", low=0.0, high=HIGHEST)
-    momentum: float = setting(0.85, "Muon's decay of the mean of gradients.", low=0.0, high=0.9999)
-    beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
-    beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
+    momentum: float = setting(0.85, "Muon's momentum.", low=0.0, high=0.9999)
+    beta1: float = setting(0.9, "AdamW's decay of the mean gradient.", low=0.0, high=0.9999)
+    beta2: float = setting(0.95, "AdamW's decay of the mean square.", low=0.0, high=0.99999)
     label_smoothing: float = setting(
         0.0,
-        "Share of each target's weight that is spread over all tokens while training.",
+        "Share of each target's probability that is spread over all tokens in training.",
         low=0.0,
         high=0.9,
     )
     initial: str = setting(
         "normal",
-        "Weights to begin with: normal, the model's own, or zero where a block adds to its input.",
+        "Initial weights: normal, or zero for the output projections of attention and "
+        "feed-forward.",
         choices=("normal", "zero"),
     )
-    clip: float = setting(1.0, "Largest norm of the gradient; 0 leaves it as it is.", low=0.0)
+    clip: float = setting(1.0, "Largest norm of the gradient; 0: no clipping.", low=0.0)
     evaluate_every: int = setting(100, "Steps between validations over the whole split.", low=1)
     save_every: int = setting(100, "Steps between checkpoints.", low=1)
     patience: int = setting(
-        0, "Validations without a lower loss before stopping early; 0 never stops.", low=0
+        0, "Validations without a lower loss before stopping early; 0: never.", low=0
     )
-    watch: str | None = setting(None, "A text whose heads are looked at while they form.")
+    watch: str | None = setting(None, "A text on which all heads are scored during training.")
     watch_every: int = setting(
-        0, "Steps between two looks at it; 0: some 20 in all, dense at first.", low=0
+        0, "Steps between scorings of the text; 0: about 20 in all, dense at first.", low=0
     )
     seed: int = setting(
         1337, "Seed of the weights, the batches and dropout.", low=0, high=2**63 - 1
@@ -113,38 +114,36 @@ class TrainSettings(Configuration):
     device: str = setting("auto", "Where to train: auto, cpu, cuda, cuda:1, mps.")
     precision: str = setting(
         "float32",
-        "Number type of the products: float32, bfloat16, or auto, which is bfloat16 where the "
-        "processor or GPU multiplies it faster; the weights stay float32.",
+        "Type of matrix products: float32, bfloat16, or auto, which is bfloat16 if the processor "
+        "or GPU multiplies it faster. Weights are float32.",
         choices=("auto", "float32", "bfloat16"),
     )
     compile: bool = setting(
-        False, "Compile the training pass of a GPT: it begins later, and its steps are faster."
+        False, "Compile the training pass of a GPT: a later start, but faster steps."
     )
     shard: bool = setting(
         False,
-        "Of several processes each holds a part of the weights, gradients and optimizer (FSDP2); "
-        "without it each holds all of them (DDP).",
+        "With several processes, shard weights, gradients and optimizer state (FSDP2) instead of "
+        "replicating them (DDP).",
     )
-    timeout: int = setting(
-        600, "Seconds that processes wait for one of them that does not answer.", low=1
-    )
+    timeout: int = setting(600, "Seconds to wait for a process that does not answer.", low=1)
     log: str | None = setting(
         None,
-        "Services that draw the run while it trains, commas between: tensorboard, wandb, trackio.",
+        "Services that plot the run while it trains, separated by commas: tensorboard, wandb, "
+        "trackio.",
     )
-    log_project: str = setting("heedful", "Project that wandb and trackio keep the run in.")
+    log_project: str = setting("heedful", "Project of the run in wandb and trackio.")
 
 
-# The parts of a BERT, and whether masked words train them; the others would stay as drawn
+# The parts of a BERT, and whether masked words train them; the others would stay random
 TRAINED = {"pooler": False, "masked_words": True}
 CONFIGURATIONS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
 
 
 class Recipe(NamedTuple):
-    """The three together; the model's vocabulary is filled in once the text is tokenized.
+    """The settings of text, model and training; tokenizing the text sets the model's vocabulary.
 
-    The kind of model says what it is trained on: a GPT and a BERT on a text, an encoder–decoder on
-    pairs.
+    The kind of model determines the data: a text for a GPT or a BERT, pairs for an encoder–decoder.
     """
 
     text: TextSettings
@@ -153,20 +152,20 @@ class Recipe(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What kind of model it is, a key of `CONFIGURATIONS`."""
+        """The kind of the model, a key of `CONFIGURATIONS`."""
         return next(kind for kind, model in CONFIGURATIONS.items() if type(self.model) is model)
 
     @property
     def on_pairs(self) -> bool:
-        """Whether it is for pairs of texts."""
+        """Whether the model is trained on pairs of texts."""
         return isinstance(self.model, Seq2SeqConfig)
 
     def to_dict(self) -> dict[str, Any]:
-        """As nested dictionaries, as in a TOML file."""
+        """Return nested dictionaries, as in a TOML file."""
         return {section: getattr(self, section).to_dict() for section in self._fields}
 
     def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        """With some settings changed: {section: {name: value}}.
+        """Return a recipe with some settings changed: {section: {name: value}}.
 
         >>> recipe = Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings())
         >>> recipe.changed({"train": {"steps": 7}}).train.steps
@@ -177,12 +176,12 @@ class Recipe(NamedTuple):
                 raise ArgumentError(
                     f"unknown section [{section}]", expected=", ".join(self._fields)
                 )
-            known = [field.name for field in dataclasses.fields(getattr(self, section))]
+            names = [field.name for field in dataclasses.fields(getattr(self, section))]
             for name in changes[section]:
-                if name not in known:
+                if name not in names:
                     raise ArgumentError(
                         f"unknown setting {name!r} in [{section}]",
-                        expected=nearest(name, known),
+                        expected=nearest(name, names),
                         cause="a typo, or a setting of another section or kind of model",
                     )
         return Recipe(
@@ -193,7 +192,7 @@ class Recipe(NamedTuple):
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:
-    """Changes to a recipe from a TOML file with the sections [text], [model] and [train]."""
+    """Read changes to a recipe from a TOML file with the sections [text], [model] and [train]."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -204,7 +203,7 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
     for section, settings in content.items():
         if not isinstance(settings, dict):
             raise ArgumentError(
-                f"{section!r} stands outside a section in {path}",
-                expected="it under [text], [model] or [train]",
+                f"{section!r} is outside a section in {path}",
+                expected="a place under [text], [model] or [train]",
             )
     return content

@@ -1,6 +1,6 @@
-"""What a model is trained on: text to continue, its hidden words, or pairs of texts.
+"""Training tasks: next-token prediction, masked words, and translation of pairs.
 
-A task draws batches, each a function of a key, reads a whole split, and knows the loss.
+A task draws training batches, reads a split in order, and computes the loss.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert, loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, Which, parts, shuffled, starts
+from heedful.train.batches import ALL, BatchIndex, ordered_rows, shuffled_pieces, window_starts
 
-# Of BERT (Devlin et al. 2018), whose share of gaps these are
-ASKED = 0.15  # the share of a text's tokens that are asked for
-MASKED, SWAPPED = 0.8, 0.1  # of these become [MASK], and another word; the others stay
-# The share of batches whose texts are shorter than the context. The paper's tenth is enough for
-# its million steps; whoever trains for a thousand, and then asks about a sentence, needs more.
-SHORT = 0.5
-FRAME = 2  # [CLS] and [SEP]
+# Masking as in BERT (Devlin et al. 2018)
+TARGET_SHARE = 0.15  # share of a text's tokens to predict
+MASKED, REPLACED = 0.8, 0.1  # shares of these that become [MASK] or a random word; others stay
+# Share of batches whose texts are shorter than the context. The paper's tenth suffices for its
+# million steps; after a thousand steps, short sentences need more.
+SHORT_SHARE = 0.5
+SPECIAL_TOKENS = 2  # special tokens around a text: [CLS] and [SEP]
 
 
 class Task(ABC):
-    """What a model is trained on; a batch is a NamedTuple of tensors, on the CPU.
+    """What a model is trained on. A batch is a NamedTuple of tensors on the CPU.
 
-    `train` and `validation` are its data, split; `context_length` is N.
+    `train` and `validation` are the splits of the data; `context_length` is N.
     """
 
     train: Any
@@ -38,39 +38,39 @@ class Task(ABC):
     context_length: int
 
     @abstractmethod
-    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Any:
-        """A batch of `batch` sequences of the training split, or rows of it, in their order."""
+    def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> Any:
+        """Draw `batch` sequences from the training split; return them, or the given rows."""
 
-    def share(self, batch: int, which: Which, rows: slice) -> float:
-        """The share of the targets of that batch in those rows."""
+    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
+        """Return the share of the batch's targets that are in some of its rows."""
         return len(range(batch)[rows]) / batch
 
     @abstractmethod
-    def every(self, data: Any, batch: int) -> Iterator[Any]:
-        """All of some data, in order, in batches."""
+    def in_order(self, data: Any, batch: int) -> Iterator[Any]:
+        """Yield a split in order, in batches."""
 
     @abstractmethod
-    def targets(self, batch: Any) -> int:
-        """How many ids a batch asks for; its loss is the mean over them."""
+    def target_count(self, batch: Any) -> int:
+        """Return the number of targets of a batch; its loss is the mean over them."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
-        """Mean cross-entropy of the batch's targets, in nats per token."""
+        """Return the mean cross-entropy of the batch's targets, in nats per token."""
 
 
 class Windows(NamedTuple):
-    """Parts of a text, and the same one token later, (B, N) each."""
+    """Windows of a text, and the same windows one token later, (B, N) each."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class NextToken(Task):
-    """The next token of a text.
+    """Prediction of the next token of a text.
 
     Args:
-        train, validation: ids (T,), memory maps.
-        context_length: N, tokens of a window.
+        train, validation: ids (T,), such as memory maps.
+        context_length: N, the length of a window.
 
     Raises:
         TextError: fewer tokens than one window.
@@ -80,58 +80,58 @@ class NextToken(Task):
         check_length(train, validation, context_length)
         self.train, self.validation, self.context_length = train, validation, context_length
 
-    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Windows:
-        """Windows of the text, (B, N), or some of their rows."""
-        N, random = self.context_length, np.random.default_rng(which.key)
-        firsts = starts(which, batch, len(self.train) - 1, N, random)[rows]
+    def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> Windows:
+        """Draw windows of the text, (B, N)."""
+        N, random = self.context_length, np.random.default_rng(index.key)
+        firsts = window_starts(index, batch, len(self.train) - 1, N, random)[rows]
         return _windows(np.asarray(self.train)[firsts[:, None] + np.arange(N + 1)])
 
-    def every(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
-        """Windows that do not overlap, so the first tokens of each have little to go by."""
-        sides = (parts(side, self.context_length, batch) for side in (data[:-1], data[1:]))
+    def in_order(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
+        """Yield windows without overlap, so the first tokens of each have little context."""
+        sides = (ordered_rows(side, self.context_length, batch) for side in (data[:-1], data[1:]))
         for inputs, targets in zip(*sides, strict=True):
             yield _windows(np.column_stack([inputs, targets[:, -1]]))
 
-    def targets(self, batch: Windows) -> int:
-        """All of a window's tokens."""
+    def target_count(self, batch: Windows) -> int:
+        """Count all tokens."""
         return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
-        """Of each token after those before it."""
+        """Return the loss of each token, predicted from the tokens before it."""
         return loss(model(batch.inputs).logits, batch.targets, smoothing)
 
 
 def _windows(ids: np.ndarray) -> Windows:
-    """All of each row (B, N + 1) but its last token, and all but its first."""
+    """Split rows (B, N + 1) into inputs and the targets one token later."""
     rows = torch.from_numpy(ids.astype(np.int64))
     return Windows(rows[:, :-1], rows[:, 1:])
 
 
-class Gaps(NamedTuple):
-    """Framed texts (B, N) with some tokens hidden.
+class MaskedTexts(NamedTuple):
+    """Texts with special tokens, (B, N), some of whose tokens are masked.
 
-    `places` (B, N) is True where a token is asked for, `words` (K,) are those tokens, in order.
+    `is_target` (B, N) is True at the tokens to predict; `targets` (K,) are those tokens, in order.
     """
 
     ids: Tensor
-    places: Tensor
-    words: Tensor
+    is_target: Tensor
+    targets: Tensor
 
 
 class MaskedWords(Task):
-    """The hidden tokens of a text, guessed from both sides.
+    """Prediction of masked tokens from the tokens on both sides.
 
-    Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 1. Their task 2, whether a text
-    follows another, is left out, as in Liu et al. 2019 (arXiv:1907.11692).
+    Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 1. Their task 2, next-sentence
+    prediction, is omitted, as in Liu et al. 2019 (arXiv:1907.11692).
 
     Args:
-        train, validation: ids (T,), memory maps.
-        context_length: N, tokens of a part of the text with its frame.
-        special: the ids of `cls`, `sep` and `mask`, and others that are no words.
-        vocabulary: V, the tokens that there are.
+        train, validation: ids (T,), such as memory maps.
+        context_length: N, the length of a piece of the text with its special tokens.
+        special: the ids of `cls`, `sep` and `mask`, and of other tokens that are no words.
+        vocabulary: V, the number of tokens.
 
     Raises:
-        ArgumentError: a context without room for a token in its frame.
+        ArgumentError: a context too short for a token and the special tokens.
         TextError: fewer tokens than one context.
     """
 
@@ -143,74 +143,74 @@ class MaskedWords(Task):
         special: Mapping[str, int],
         vocabulary: int,
     ) -> None:
-        if context_length <= FRAME:
+        if context_length <= SPECIAL_TOKENS:
             raise ArgumentError(
                 f"a context of {context_length:,}",
-                expected=f"more than {FRAME}",
-                cause="[CLS] and [SEP] stand around each part of a text",
+                expected=f"more than {SPECIAL_TOKENS}",
+                cause="[CLS] and [SEP] are put around each piece of a text",
             )
         check_length(train, validation, context_length)
         self.train, self.validation, self.context_length = train, validation, context_length
-        self.special, self.length = special, context_length - FRAME
+        self.special, self.length = special, context_length - SPECIAL_TOKENS
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
-    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Gaps:
-        """Parts of the text, with random gaps; as long as each other, mostly the longest."""
-        random = np.random.default_rng(which.key)
-        is_short = random.random() < SHORT
+    def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> MaskedTexts:
+        """Draw pieces of the text, of equal length, with random masks."""
+        random = np.random.default_rng(index.key)
+        is_short = random.random() < SHORT_SHARE
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
-        least = length if which.first is None else self.length  # a pass is cut in one way
-        firsts = starts(which, batch, len(self.train), least, random)
+        least = length if index.first is None else self.length  # an epoch has fixed pieces
+        firsts = window_starts(index, batch, len(self.train), least, random)
         texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
-        return self._with_gaps(texts, random.random((batch, 3, length))[rows])
+        return self._masked(texts, random.random((batch, 3, length))[rows])
 
-    def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
-        """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
+    def in_order(self, data: np.ndarray, batch: int) -> Iterator[MaskedTexts]:
+        """Yield pieces without overlap; the masks are the same for every batch size."""
         random = np.random.default_rng(0)
-        for texts in parts(data, self.length, batch):
-            yield self._with_gaps(texts, random.random((len(texts), 3, texts.shape[1])))
+        for texts in ordered_rows(data, self.length, batch):
+            yield self._masked(texts, random.random((len(texts), 3, texts.shape[1])))
 
-    def targets(self, batch: Gaps) -> int:
-        """The tokens behind the gaps."""
-        return len(batch.words)
+    def target_count(self, batch: MaskedTexts) -> int:
+        """Count the tokens to predict."""
+        return len(batch.targets)
 
-    def loss(self, model: nn.Module, batch: Gaps, smoothing: float) -> Tensor:
-        """Of the tokens that are asked for, given all the others."""
+    def loss(self, model: nn.Module, batch: MaskedTexts, smoothing: float) -> Tensor:
+        """Return the loss of the target tokens, predicted from all the others."""
         bert = cast(Bert, model)
         states = bert.hidden_states(batch.ids)
-        # the head is computed for the gaps alone: it is as wide as the vocabulary
-        logits = bert.head(states[-1][batch.places])  # type: ignore[misc]
-        return loss(logits, batch.words, smoothing)
+        # only for the targets: logits are as wide as the vocabulary
+        logits = bert.head(states[-1][batch.is_target])  # type: ignore[misc]
+        return loss(logits, batch.targets, smoothing)
 
-    def _with_gaps(self, texts: np.ndarray, drawn: np.ndarray) -> Gaps:
-        """The same number of gaps in each text (B, n), one at least; framed, (B, n + 2).
+    def _masked(self, texts: np.ndarray, random: np.ndarray) -> MaskedTexts:
+        """Mask the same number of tokens, at least one, in each text (B, n); return (B, n + 2).
 
-        What is drawn for a text stands together, (B, 3, n), so that its gaps are the same in any
-        batch.
+        `random` (B, 3, n) are uniform random numbers, drawn text by text, so that a text's masks do
+        not depend on the batch.
         """
         size = texts.shape[1]
-        asked = max(1, round(ASKED * size))
-        order, fate, other = drawn.swapaxes(0, 1)
-        places = order.argsort(1) < asked
-        others = self.words[(other * len(self.words)).astype(np.int64)]
-        shown = np.full((len(texts), size + FRAME), self.special["sep"])
-        shown[:, 0] = self.special["cls"]
-        shown[:, 1:-1] = np.select(
-            [~places, fate < MASKED, fate < MASKED + SWAPPED],
-            [texts, self.special["mask"], others],
+        count = max(1, round(TARGET_SHARE * size))
+        order, fate, other = random.swapaxes(0, 1)
+        is_target = order.argsort(1) < count
+        replacements = self.words[(other * len(self.words)).astype(np.int64)]
+        ids = np.full((len(texts), size + SPECIAL_TOKENS), self.special["sep"])
+        ids[:, 0] = self.special["cls"]
+        ids[:, 1:-1] = np.select(
+            [~is_target, fate < MASKED, fate < MASKED + REPLACED],
+            [texts, self.special["mask"], replacements],
             texts,
         )
-        return Gaps(
-            torch.from_numpy(shown),
-            torch.from_numpy(np.pad(places, ((0, 0), (1, 1)))),
-            torch.from_numpy(texts[places].astype(np.int64)),
+        return MaskedTexts(
+            torch.from_numpy(ids),
+            torch.from_numpy(np.pad(is_target, ((0, 0), (1, 1)))),
+            torch.from_numpy(texts[is_target].astype(np.int64)),
         )
 
 
 class PaddedPairs(NamedTuple):
-    """Sources (B, M), targets so far and the same one token later (B, N); keep is False at padding.
+    """Sources (B, M), decoder inputs and targets (B, N), padded to equal lengths.
 
-    `source_keep` is (B, M); `target_keep`, of both targets, (B, N).
+    `source_keep` (B, M) and `target_keep` (B, N) are False at padding.
     """
 
     source: Tensor
@@ -221,12 +221,12 @@ class PaddedPairs(NamedTuple):
 
 
 class Translating(Task):
-    """Each target, token after token, from its source.
+    """Prediction of each target, token by token, from its source.
 
     Args:
-        train, validation: pairs of ids, each side closed by the end.
-        context_length: the most tokens of a side.
-        begin: the id from which a target starts.
+        train, validation: pairs of ids; each side ends with the end token.
+        context_length: the maximum length of a side.
+        begin: the id of the token before a target.
 
     Raises:
         TextError: no pair to train on.
@@ -237,38 +237,38 @@ class Translating(Task):
             raise TextError(
                 "no pair to train on",
                 expected="at least one",
-                cause="a file that is too short",
+                cause="the file is too short",
                 remedy="give more pairs, or --validation 0",
             )
         self.train, self.validation = train, validation
         self.context_length, self.begin = context_length, begin
 
-    def draw(self, batch: int, which: Which, rows: slice = ALL) -> PaddedPairs:
-        """Some of the pairs."""
-        return self._padded([self.train[i] for i in self._chosen(batch, which)[rows]])
+    def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> PaddedPairs:
+        """Draw pairs."""
+        return self._padded([self.train[i] for i in self._pairs(batch, index)[rows]])
 
-    def share(self, batch: int, which: Which, rows: slice) -> float:
-        """By the lengths of the targets."""
-        lengths = [len(self.train[i][1]) for i in self._chosen(batch, which)]
+    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
+        """Return the share of the targets' total length."""
+        lengths = [len(self.train[i][1]) for i in self._pairs(batch, index)]
         return sum(lengths[rows]) / sum(lengths)
 
-    def _chosen(self, batch: int, which: Which) -> list[int]:
-        if which.first is None:
-            return np.random.default_rng(which.key).integers(0, len(self.train), batch).tolist()
-        return [pair for _, pair in shuffled(which, batch, len(self.train))]
+    def _pairs(self, batch: int, index: BatchIndex) -> list[int]:
+        if index.first is None:
+            return np.random.default_rng(index.key).integers(0, len(self.train), batch).tolist()
+        return [pair for _, pair in shuffled_pieces(index, batch, len(self.train))]
 
-    def every(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
-        """All pairs in order."""
+    def in_order(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
+        """Yield all pairs in order."""
         for start in range(0, len(data), batch):
             stop = min(start + batch, len(data))
             yield self._padded([data[i] for i in range(start, stop)])
 
-    def targets(self, batch: PaddedPairs) -> int:
-        """All tokens of the targets, their ends with them."""
+    def target_count(self, batch: PaddedPairs) -> int:
+        """Count the tokens of the targets, with their end tokens."""
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
-        """Of each token of a target after the source and those before it; not of padding."""
+        """Return the loss of each target token, predicted from the source and the tokens before."""
         keep = batch.target_keep
         output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)
@@ -282,7 +282,7 @@ class Translating(Task):
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Ids of unequal lengths as one tensor (B, N), and where they are real (B, N).
+    """Pad ids of unequal lengths to (B, N); also return a mask (B, N), True at real tokens.
 
     >>> padded([np.array([5, 6]), np.array([7])])
     (tensor([[5, 6],
@@ -297,12 +297,12 @@ def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 
 def check_length(train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
-    """Refuse a text that has not one window to train on, or one pair to validate on."""
+    """Raise a `TextError` if a split is too short for one window."""
     if len(train) <= context_length:
         raise TextError(
             f"{len(train):,} tokens to train on",
             expected=f"more than one context of {context_length:,}",
-            cause="a text that is too short",
+            cause="the text is too short",
             remedy="give more text"
             + (f", or --context-length {len(train) // 4}" if len(train) >= 4 else ""),
         )

@@ -1,10 +1,10 @@
-"""Watching heads form: at chosen steps every head is scored on one text, and the text is recorded.
+"""Scores of all heads on one text during training, and recordings of its attention.
 
-DIR/metrics.jsonl                       a line for each of these steps: the scores of every head
+DIR/metrics.jsonl                       a line for each scored step: the scores of every head
 DIR/watched/step-00000512.safetensors   the attention on the text after 512 steps
 
 The scores are those of `heedful heads`, and the largest logit. The model reads the text in
-evaluation mode and without gradients, so training goes on as if nobody looked.
+evaluation mode and without gradients, so training is not affected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ArgumentError
-from heedful.files import make_directory, saving
+from heedful.files import make_directory, save_errors
 from heedful.models import BertConfig, GPTConfig
 from heedful.text import Tokenizer
 from heedful.train.events import Watched
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from heedful.models import GPT, Bert
     from heedful.recording import Call, Recording
-    from heedful.train.parallel import Passes
+    from heedful.train.parallel import ModelRunner
     from heedful.train.settings import TrainSettings
 
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
-LOOKS = 20  # after the first one, where the user did not choose their distance
+LOOKS = 20  # number of scored steps after step 0, unless the user chose an interval
 
 
 class Watch:
-    """Looks at a GPT or a BERT while it is trained, by the settings `watch` and `watch_every`.
+    """Scores the heads of a GPT or a BERT in training, by the settings `watch` and `watch_every`.
 
     Raises:
-        ArgumentError: a text of fewer than two tokens.
+        ArgumentError: the text has fewer than two tokens.
     """
 
     def __init__(self, model: GPT | Bert, tokenizer: Tokenizer, settings: TrainSettings) -> None:
@@ -49,30 +49,32 @@ class Watch:
         device = next(model.parameters()).device
         self.ids = torch.tensor([ids], device=device)
         self.inputs = {"segments": torch.tensor([segments], device=device)} if segments else {}
-        self.moments = moments(settings.steps, settings.watch_every)
+        self.steps = watch_steps(settings.steps, settings.watch_every)
 
     @property
     def tokens(self) -> int:
-        """How many tokens of the text are read."""
+        """The number of tokens of the text that the model reads."""
         return self.ids.shape[1]
 
-    def look(self, passes: Passes, directory: Path, step: int, *, keeps: bool = True) -> Watched:
-        """Record the text after a step, write the recording if it `keeps` it, score every head."""
-        recording = self._recorded(passes)
-        if keeps:
+    def record_step(
+        self, runner: ModelRunner, directory: Path, step: int, *, saves: bool = True
+    ) -> Watched:
+        """Record the text after a step, write the recording if `saves`, and score every head."""
+        recording = self._recorded(runner)
+        if saves:
             path = recording_path(directory, step)
             make_directory(path.parent)
             recording.save(path)
         return Watched(step, scores_of(recording))
 
-    def _recorded(self, passes: Passes) -> Recording:
-        from heedful.recorder import record  # 0.2 s, which a run that is not watched needs not
+    def _recorded(self, runner: ModelRunner) -> Recording:
+        from heedful.recorder import record  # takes 0.2 s, so only runs with a watched text pay
 
         was_training = self.model.training
         self.model.eval()
         try:
             with record(self.model, tokenizer=self.tokenizer) as recording:
-                passes.looking(lambda model: model(self.ids, **self.inputs))
+                runner.run_inference(lambda model: model(self.ids, **self.inputs))
         finally:
             self.model.train(was_training)
         recording.tokens = [self.tokenizer.pieces(self.ids[0].tolist())]
@@ -80,7 +82,7 @@ class Watch:
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
-    """Each score: a list for each call, a number of four digits a head, as in `metrics.jsonl`."""
+    """Return each score as in `metrics.jsonl`: a list per call, with four digits for each head."""
     calls = [_scores(call) for call in recording]
     return {name: [call[name] for call in calls] for name in (*SCORES, LOGIT)}
 
@@ -89,8 +91,8 @@ def _scores(call: Call) -> dict[str, list[float | None]]:
     from heedful.ops import statistics
     from heedful.recording.head_scores import STATISTICS
 
-    wanted = [STATISTICS[name](call) for name in SCORES]
-    *rows, highest = call.gathered(*wanted, statistics.LargestScore())
+    requests = [STATISTICS[name](call) for name in SCORES]
+    *rows, highest = call.gather(*requests, statistics.LargestScore())
     scores = {name: _rounded(statistics.mean(row)) for name, row in zip(SCORES, rows, strict=True)}
     return scores | {LOGIT: _rounded(highest.nan_to_num(nan=-math.inf).amax(dim=-1))}
 
@@ -99,14 +101,14 @@ def _rounded(values: Tensor) -> list[float | None]:
     return [float(f"{v:.4g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
-def moments(steps: int, every: int = 0) -> list[int]:
-    """The steps after which the heads are looked at: in equal ratios, so dense at first.
+def watch_steps(steps: int, every: int = 0) -> list[int]:
+    """Return the steps after which the heads are scored: in equal ratios, so dense at first.
 
-    The first and the last step are always there. With `every`, each so many steps.
+    Step 0 and the last step are always included. With `every`, steps are evenly spaced.
 
-    >>> moments(800)
+    >>> watch_steps(800)
     [0, 1, 2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 55, 77, 108, 150, 210, 294, 410, 573, 800]
-    >>> moments(800, every=300)
+    >>> watch_steps(800, every=300)
     [0, 300, 600, 800]
     """
     ratios = (round(steps ** (n / LOOKS)) for n in range(LOOKS))
@@ -114,36 +116,36 @@ def moments(steps: int, every: int = 0) -> list[int]:
 
 
 def recordings_of(directory: Path) -> dict[int, Path]:
-    """The recordings of a run that was watched, by their steps, in order."""
+    """Return the recordings of a run's watched text by step, in order."""
     paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
     steps = ((path.stem.removeprefix("step-"), path) for path in paths)
     return dict(sorted((int(step), path) for step, path in steps if step.isdecimal()))
 
 
 def recording_path(directory: Path, step: int) -> Path:
-    """The path of the recording of a step."""
+    """Return the path of the recording of a step."""
     return directory / WATCHED / f"step-{step:08}.safetensors"
 
 
-def forget_after(directory: Path, step: int) -> None:
-    """Remove the recordings of later steps, as a run that goes back does with their metrics."""
-    for at, path in recordings_of(directory).items():
-        if at > step:
-            with saving(path):
+def remove_recordings_after(directory: Path, step: int) -> None:
+    """Remove the recordings of steps after the given one, which a resumed run will repeat."""
+    for recorded_step, path in recordings_of(directory).items():
+        if recorded_step > step:
+            with save_errors(path):
                 path.unlink()
 
 
 def scores_over_steps(
     metrics: Iterable[Mapping[str, Any]],
 ) -> tuple[list[int], dict[str, list[list[list[float | None]]]]]:
-    """The steps at which a run was watched, and each score at each of them, from its metrics."""
+    """Return from the metrics the steps at which heads were scored, and each score at each step."""
     lines = [line for line in metrics if WATCHED in line]
     scores = {name: [line[WATCHED][name] for line in lines] for name in (*SCORES, LOGIT)}
     return [line["step"] for line in lines], scores
 
 
 class WatchedText(NamedTuple):
-    """The ids of a text, for a BERT the segments too, and how many tokens are left out."""
+    """The ids of a watched text, its segments for a BERT, and the number of tokens left out."""
 
     ids: list[int]
     segments: list[int] | None
@@ -151,23 +153,23 @@ class WatchedText(NamedTuple):
 
 
 def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str) -> WatchedText:
-    """What a model of a configuration reads of a text: as much as its context holds.
+    """Tokenize a text, truncated to the model's context.
 
     Raises:
-        ArgumentError: a text of fewer than two tokens.
-        TextError: a character that the tokenizer does not know.
+        ArgumentError: the text has fewer than two tokens.
+        TextError: a character is not in the tokenizer's vocabulary.
     """
     if isinstance(config, BertConfig):
         bert: Any = tokenizer
-        ids, segments = bert.inputs(text, most=config.context_length)[:2]
+        ids, segments = bert.inputs(text, max_tokens=config.context_length)[:2]
         length = len(bert.inputs(text).ids)
     else:
-        every = [*tokenizer.first, *tokenizer.encode(text)]
-        ids, segments, length = every[: config.context_length], None, len(every)
+        all_ids = [*tokenizer.prefix_ids, *tokenizer.encode(text)]
+        ids, segments, length = all_ids[: config.context_length], None, len(all_ids)
     if length < 2:
         raise ArgumentError(
             "a text to watch of a single token",
             expected="at least two",
-            remedy="give a longer one to --watch",
+            remedy="pass a longer text to --watch",
         )
     return WatchedText(ids, segments, length - len(ids))

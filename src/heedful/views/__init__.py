@@ -1,1 +1,1 @@
-"""Floor 5: what a person sees. Nothing is imported here: a picture costs only who asks for it."""
+"""Floor 5: what a user sees. Imports nothing, so that each view loads only what it needs."""

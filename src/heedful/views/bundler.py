@@ -1,8 +1,8 @@
-"""A page's modules as one script, for where a browser fetches none: files, frames, workers, cells.
+"""Bundle a page's JavaScript modules into one script: for HTML files, frames, workers and cells.
 
-Every module becomes a function that is called once, after those that it imports; the first one
-stands behind them as it is. Only the ways of importing and exporting that the pages use are known;
-another one is refused.
+Each imported module becomes a function that is called once, after its own imports; the entry
+module follows them as top-level code. Only the import and export forms that the pages use are
+supported; any other form raises an error.
 """
 
 from __future__ import annotations
@@ -18,93 +18,93 @@ from pathlib import Path
 
 from heedful.errors import RunError
 
-VIEWS = Path(__file__).parent  # modules are named by their paths from here
+VIEWS = Path(__file__).parent  # module names are paths relative to this folder
 IMPORT = re.compile(r'(\bfrom\s*|\bimport\s*)"(\.{1,2}/[^"]+)"')
 FROM = r'\s*from\s*"(?P<path>\.{1,2}/[^"]+)";?'
-LISTED = r"\{(?P<names>[^{}]*)\}"
+BRACED = r"\{(?P<names>[^{}]*)\}"
 DECLARED = re.compile(r"^export ((?:async )?(?:function|class|const|let) (\w+))", re.M)
-REMARK = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
+COMMENT = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
-def linked(entry: Path) -> list[tuple[str, str]]:
-    """Each module's name and source, without remarks, after those that it imports."""
-    found: dict[str, str] = {}
+def modules_in_order(entry: Path) -> list[tuple[str, str]]:
+    """Return (name, source) of every module, imports first; comments are removed."""
+    sources: dict[str, str] = {}
 
     def add(module: Path) -> None:
         name = _name(module)
-        if name in found:
+        if name in sources:
             return
-        source = _plain(module.read_text("utf-8"))  # remarks import types alone
+        source = _minified(module.read_text("utf-8"))  # first: imports in comments only name types
         for _, path in IMPORT.findall(source):
             add(module.parent / path)
-        found[name] = source
+        sources[name] = source
 
     add(entry)
-    return list(found.items())
+    return list(sources.items())
 
 
 def one_script(entry: Path) -> str:
-    """A module and all that it imports, as one module without an import.
+    """Return a module and everything that it imports as one module without imports.
 
     Raises:
-        RunError: an import or an export of a form that is not known.
+        RunError: an import or export has a form that is not supported.
 
     >>> script = one_script(VIEWS / "explorer" / "page" / "html.js")
     >>> script.startswith("const modules = {};"), "import " in script.splitlines()[-1]
     (True, False)
     """
-    *parts, (name, source) = linked(entry)
-    called = [
-        f'modules["{part}"] = (() => {{\n{_function(part, text)}\n}})();' for part, text in parts
+    *parts, (name, source) = modules_in_order(entry)
+    definitions = [
+        f'modules["{part}"] = (() => {{\n{_body(part, text)}\n}})();' for part, text in parts
     ]
-    text = "\n".join(["const modules = {};", *called, _imports(name, source)])
+    text = "\n".join(["const modules = {};", *definitions, _resolve_imports(name, source)])
     return text.replace("</script", "<\\/script")
 
 
-def _plain(source: str) -> str:
-    """Without remarks and indents."""
-    return re.sub(r"^[ \t]+", "", REMARK.sub("", source), flags=re.M)
+def _minified(source: str) -> str:
+    """Remove comments and indentation."""
+    return re.sub(r"^[ \t]+", "", COMMENT.sub("", source), flags=re.M)
 
 
-def _imports(name: str, source: str) -> str:
-    """The source with what it imports taken from the modules."""
+def _resolve_imports(name: str, source: str) -> str:
+    """Replace each import by a lookup in `modules`."""
 
-    def listed(found: re.Match[str]) -> str:
-        taken = ", ".join(f"{theirs}: {ours}" for theirs, ours in _pairs(found["names"]))
-        return f"const {{ {taken} }} = {_module(name, found)};"
+    def braced(match: re.Match[str]) -> str:
+        names = ", ".join(f"{outer}: {local}" for outer, local in _name_pairs(match["names"]))
+        return f"const {{ {names} }} = {_lookup(name, match)};"
 
-    def standard(found: re.Match[str]) -> str:
-        return f"const {found['ours']} = {_module(name, found)}.default;"
+    def default(match: re.Match[str]) -> str:
+        return f"const {match['local']} = {_lookup(name, match)}.default;"
 
-    source = re.sub(r"\bimport\s*" + LISTED + FROM, listed, source)
-    source = re.sub(r"\bimport\s+(?P<ours>\w+)" + FROM, standard, source)
+    source = re.sub(r"\bimport\s*" + BRACED + FROM, braced, source)
+    source = re.sub(r"\bimport\s+(?P<local>\w+)" + FROM, default, source)
     source = re.sub(r'^import\s*"\.{1,2}/[^"]+";?', "", source, flags=re.M)
-    return _without("import", source, name)
+    return _check_none("import", source, name)
 
 
-def _function(name: str, source: str) -> str:
-    """The body of a function that returns what the module exports."""
-    given = [(each, each) for _, each in DECLARED.findall(source)]
+def _body(name: str, source: str) -> str:
+    """Return the body of a function that returns the module's exports."""
+    exports = [(each, each) for _, each in DECLARED.findall(source)]
     source = DECLARED.sub(r"\1", source)
 
-    def listed(found: re.Match[str]) -> str:
-        of = f"{_module(name, found)}." if found["path"] else ""
-        given.extend((ours, of + theirs) for theirs, ours in _pairs(found["names"]))
+    def braced(match: re.Match[str]) -> str:
+        prefix = f"{_lookup(name, match)}." if match["path"] else ""
+        exports.extend((outer, prefix + local) for local, outer in _name_pairs(match["names"]))
         return ""
 
-    source = re.sub(r"\bexport\s*" + LISTED + f"(?:{FROM})?;?", listed, source)
-    source, standard = re.subn(r"\bexport default ", "const standard = ", source)
-    given += [("default", "standard")] * standard
-    source = _without("export", _imports(name, source), name)
-    names = ", ".join(f"{ours}: {own}" for ours, own in given)
+    source = re.sub(r"\bexport\s*" + BRACED + f"(?:{FROM})?;?", braced, source)
+    source, defaults = re.subn(r"\bexport default ", "const defaultExport = ", source)
+    exports += [("default", "defaultExport")] * defaults
+    source = _check_none("export", _resolve_imports(name, source), name)
+    names = ", ".join(f"{outer}: {local}" for outer, local in exports)
     return f"{source}\nreturn {{ {names} }};"
 
 
-def _without(word: str, source: str, name: str) -> str:
-    """The source, in which no line begins with a word any more.
+def _check_none(word: str, source: str, name: str) -> str:
+    """Return the source after checking that no line begins with `word` any more.
 
     Raises:
-        RunError: one does, as its form is not known.
+        RunError: a line does, because its form is not supported.
     """
     if unknown := re.search(rf"^{word}\b(?!\().*", source, re.M):
         raise RunError(
@@ -114,15 +114,15 @@ def _without(word: str, source: str, name: str) -> str:
     return source
 
 
-def _pairs(names: str) -> list[tuple[str, str]]:
-    """Of names in braces, each as it is called there, and here."""
+def _name_pairs(names: str) -> list[tuple[str, str]]:
+    """Parse the names in braces, such as `a, b as c`, into (name, alias) pairs."""
     words = (each.strip().partition(" as ") for each in names.split(",") if each.strip())
-    return [(theirs, ours or theirs) for theirs, _, ours in words]
+    return [(first, alias or first) for first, _, alias in words]
 
 
-def _module(name: str, found: re.Match[str]) -> str:
-    """How a module is reached that another one imports."""
-    return f'modules["{_name((VIEWS / name).parent / found["path"])}"]'
+def _lookup(name: str, match: re.Match[str]) -> str:
+    """Return the expression for a module that module `name` imports."""
+    return f'modules["{_name((VIEWS / name).parent / match["path"])}"]'
 
 
 def _name(module: Path) -> str:
@@ -130,13 +130,13 @@ def _name(module: Path) -> str:
 
 
 def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tuple[bytes, bytes]:
-    """What stands before a page's data, and after it; data are elements, as `element` gives them.
+    """Return the page's HTML before and after its data; `element` makes each data element.
 
     Args:
-        title: of the page.
-        entry: the module that begins; it and what it imports lie under `views`.
-        styles: sheets, in their order.
-        view: what is shown first, where the page has no address, as the words of one.
+        title: title of the page.
+        entry: the entry module; it and its imports lie under `views`.
+        styles: style sheets, in cascade order.
+        view: the initial view, as a query string, for pages without an address bar.
 
     >>> from heedful.views.bundler import VIEWS
     >>> begin, end = shell("a <page>", VIEWS / "explorer" / "page" / "html.js", [])
@@ -160,12 +160,12 @@ def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tu
         "</div>\n"
     )
     end = f'<script type="module">{script}</script></body></html>\n'
-    # a file's name may hold bytes that are no text
+    # the title may hold surrogates, from a file name that is not valid UTF-8
     return begin.encode("utf-8", "replace"), end.encode()
 
 
 def element(name: str, data: bytes, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
-    """Bytes as an element of a page, deflated by a strategy of zlib's, in base64.
+    """Return bytes as an HTML element, deflated (with a zlib strategy) and in base64.
 
     >>> element("numbers", b"").startswith(b'<script type="application/octet-stream" id="numbers">')
     True

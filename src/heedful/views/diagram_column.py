@@ -1,4 +1,4 @@
-"""A column of a diagram, built upwards: boxes one over the other, sums, residual lines, frames."""
+"""One column of a model diagram, built upwards: boxes, sums, residual lines and frames."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 from heedful.models.description import Shape
 from heedful.pictures.diagram import RADIUS, Arrow, Box, Diagram, Frame, Label, Sum
-from heedful.views.model_summary import written
+from heedful.views.model_summary import shape_text
 
-WIDE, TALL = 2.75, 0.37  # inches: a box, and its height without small lines
-LINE = 0.165
-GAP, SHORT = 0.34, 0.22  # an arrow from one box to the next, with a shape beside it and without
-BRANCH = 0.14  # from the beginning of an arrow to where a residual line leaves it
-ASIDE = 0.3  # a residual line passes so far from the boxes
+WIDE, TALL = 2.75, 0.37  # inches: width of a box, and its height without small lines
+LINE = 0.165  # height of a small line
+GAP, SHORT = 0.34, 0.22  # length of an arrow between boxes, with and without a shape label
+BRANCH = 0.14  # from the start of an arrow to the start of a residual line
+ASIDE = 0.3  # distance between a residual line and the boxes
 
 
 class Column:
-    """The way of a batch through boxes around x, from y upwards.
+    """A column centred at x; each method draws its part above `top` and raises `top`.
 
-    Residual lines pass on one `side`, −1 left or 1 right; shapes stand on the other side.
+    Residual lines run on `side` (−1 left, 1 right); shape labels stand on the other side.
     """
 
     def __init__(self, diagram: Diagram, x: float, y: float, side: int = -1) -> None:
@@ -28,14 +28,14 @@ class Column:
         self.residuals = 0
 
     def words(self, words: str) -> None:
-        """Words in the way: what goes in, or what comes out."""
+        """Add a label for the input or the output."""
         self.diagram.labels.append(Label(self.x, self.top + 0.1, words, "center", "strong"))
         self.top += 0.22
 
     def step(
         self, shape: Shape | None = None, height: float | None = None, *, head: bool = True
     ) -> None:
-        """An arrow upwards, with the shape of what it carries."""
+        """Add an upward arrow, labelled with the shape of its tensor."""
         if height is None:
             height = GAP if shape else SHORT
         end = self.top + height + (BRANCH if self.is_branched else 0.0)
@@ -45,7 +45,7 @@ class Column:
             middle = self.top + (BRANCH if self.is_branched else 0.0) + GAP / 2 - 0.02
             side = "left" if self.side > 0 else "right"
             self.diagram.labels.append(
-                Label(self.x - 0.09 * self.side, middle, written(shape), side)
+                Label(self.x - 0.09 * self.side, middle, shape_text(shape), side)
             )
         self.top, self.is_branched = end, False
 
@@ -59,7 +59,7 @@ class Column:
         gap: float | None = None,
         width: float = WIDE,
     ) -> Box:
-        """An arrow, and a box over it."""
+        """Add an arrow and a box above it."""
         self.step(shape, gap)
         height = TALL + LINE * len(lines)
         box = Box(self.x, self.top + height / 2, width, height, name, tuple(lines), tint)
@@ -68,12 +68,12 @@ class Column:
         return box
 
     def branch(self) -> float:
-        """Where a residual line leaves: in the next arrow."""
+        """Return the height at which a residual line leaves the next arrow."""
         self.is_branched = True
         return self.top + BRANCH
 
     def add(self, start: float, shape: Shape | None = None, width: float = WIDE) -> None:
-        """A sum with the residual line that left at `start`."""
+        """Add a sum, and the residual line from height `start` into it."""
         y = self.sum(shape)
         beside = self.x + self.side * (width / 2 + ASIDE)
         into = (self.x + self.side * RADIUS, y)
@@ -81,12 +81,12 @@ class Column:
         self.diagram.arrows.append(Arrow(line, "residual"))
         if not self.residuals:
             side = "right" if self.side < 0 else "left"
-            place = (beside - 0.12 * self.side, start + 0.08)
-            self.diagram.labels.append(Label(*place, "residual", side, "residual"))
+            position = (beside - 0.12 * self.side, start + 0.08)
+            self.diagram.labels.append(Label(*position, "residual", side, "residual"))
         self.residuals += 1
 
     def sum(self, shape: Shape | None = None, height: float | None = None) -> float:
-        """An arrow into a sum; the height where it stands."""
+        """Add an arrow into a sum; return the height of the sum."""
         self.step(shape, height)
         y = self.top + RADIUS
         self.diagram.sums.append(Sum(self.x, y))
@@ -94,7 +94,7 @@ class Column:
         return y
 
     def beside(self, y: float, name: str, lines: Sequence[str], tint: str, side: int) -> None:
-        """A small box on a side, whose arrow goes into the sum at y."""
+        """Add a small box on one side, with an arrow into the sum at height y."""
         width = 1.34
         x = self.x + side * (RADIUS + 0.32 + width / 2)
         self.diagram.boxes.append(
@@ -105,7 +105,7 @@ class Column:
 
     @contextmanager
     def frame(self, count: str, lines: Sequence[str], outside: int) -> Iterator[None]:
-        """A frame around all that is put in meanwhile; its words stand outside, on a side."""
+        """Draw a frame around everything added in the context; its labels are outside."""
         self.step(height=0.34, head=False)
         bottom = self.top
         yield

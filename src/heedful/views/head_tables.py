@@ -1,4 +1,4 @@
-"""Tables of heads, as wide as the terminal is: scores, what kinds rest on, and who reads what."""
+"""Tables of heads that fit the terminal: scores, evidence for kinds, shares of segments."""
 
 from __future__ import annotations
 
@@ -9,92 +9,92 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from heedful.head_kinds import FEWEST, LEAST, MEANS, NONE, SCORES
+from heedful.head_kinds import MEANS, MIN_QUERIES, MIN_SCORE, NONE, SCORES
 from heedful.recording import Head
 from heedful.recording.segment_table import Cells, Rows, cells, listed
 from heedful.views.terminal import fit, table, widths
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
 WORDS = ("head", "map", "kind", "proof", "layout", "why")
-# Columns in the order in which they are left out where a terminal is too narrow for all
-LEAST_NEEDED = (
+# Columns are dropped in this order when the terminal is too narrow
+DROP_ORDER = (
     "distance", "entropy", "duplicate", "broad", "local", "induction", "why", "self", "sink",
     "previous", "layout", "proof", "pass",
 )  # fmt: skip
-NOTHING = "–"
-NAMES = (12, 8, 5)  # cells of a segment's name, where whole names have no room
+MISSING = "–"
+NAME_WIDTHS = (12, 8, 5)  # cells; tried in order when full segment names do not fit
 
 
 class Row(NamedTuple):
-    """A head, and the number of its sequence in the batch."""
+    """The scores of one head in one sequence of the batch."""
 
     sequence: int
     head: Head
 
 
-class Shown(NamedTuple):
-    """A table, and the names of the columns that it has no room for."""
+class FittedTable(NamedTuple):
+    """A table, and the names of the columns that did not fit."""
 
     table: Table
     left_out: list[str]
 
 
-def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> Shown:
-    """The first rows with every score; what is the same in all, or known in none, has no column.
+def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
+    """Return the first rows with every score; constant and empty columns are left out.
 
-    The last lines are what chance gives, and how many queries there are, where all rows agree.
+    The last two lines are chance and the number of queries, if they are equal in all rows.
 
     Args:
-        rows: of all heads.
-        count: how many to show; default all.
-        sort: the score by which they are sorted, whose column stays.
-        width: of the terminal, in cells.
+        rows: one row per head.
+        count: number of rows to show; None shows all.
+        sort: the score that the rows are sorted by; its column is never dropped.
+        width: width of the terminal in cells.
     """
     names = [
-        name for name in (*SCORES, *MEANS) if any(_number(row, name) is not None for row in rows)
+        name for name in (*SCORES, *MEANS) if any(_score(row, name) is not None for row in rows)
     ]
-    shown = rows[:count]
-    columns = _places(rows, shown) | {"kind": [_kind(row) for row in shown]}
-    columns |= {name: [_short(_number(row, name)) for row in shown] for name in names}
-    below = {name: _below(rows, name) for name in names if name in SCORES}
-    has_below = bool(below) and all(cell for cells in below.values() for cell in cells)
-    if has_below:
-        below |= {"head": ["chance", "queries"]}
-        columns = {name: [*cells, *below.get(name, ["", ""])] for name, cells in columns.items()}
-    bold = {(i, row.head.kind) for i, row in enumerate(shown)}
-    return _drawn(columns, bold, 2 * has_below, sort, width)
+    visible = rows[:count]
+    columns = _identity_columns(rows, visible) | {"kind": [_kind(row) for row in visible]}
+    columns |= {name: [_number_text(_score(row, name)) for row in visible] for name in names}
+    footer = {name: _footer(rows, name) for name in names if name in SCORES}
+    has_footer = bool(footer) and all(cell for cells in footer.values() for cell in cells)
+    if has_footer:
+        footer |= {"head": ["chance", "queries"]}
+        columns = {name: [*cells, *footer.get(name, ["", ""])] for name, cells in columns.items()}
+    bold = {(i, row.head.kind) for i, row in enumerate(visible)}
+    return _fitted(columns, bold, 2 * has_footer, sort, width)
 
 
-def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> Shown:
-    """The first rows with what each kind rests on: its score, chance, and the number of queries.
+def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
+    """Return the first rows with the evidence for each kind: score, chance, number of queries.
 
-    A head without a kind has its highest score in brackets, and why that is none. Arguments as in
-    `scores_table`.
+    For a head without a kind, the highest score stands in brackets, and `why` is the reason.
+    The arguments are those of `scores_table`.
     """
-    shown = rows[:count]
-    best = [(row, _highest(row)) for row in shown]
-    columns = _places(rows, shown)
+    visible = rows[:count]
+    best = [(row, _highest(row)) for row in visible]
+    columns = _identity_columns(rows, visible)
     columns["kind"] = [_kind(row, name) for row, name in best]
-    columns["score"] = [_short(_number(row, name)) for row, name in best]
-    columns["chance"] = [_short(row.head.chance.get(name)) for row, name in best]
+    columns["score"] = [_number_text(_score(row, name)) for row, name in best]
+    columns["chance"] = [_number_text(row.head.chance.get(name)) for row, name in best]
     columns["queries"] = [str(row.head.queries.get(name, 0)) for row, name in best]
-    columns["why"] = [_why_none(row, name) for row, name in best]
-    if sort in (*SCORES, *MEANS):  # the order of the rows is to be seen
-        columns[sort] = [_short(_number(row, sort)) for row in shown]
-    return _drawn(columns, set(), 0, sort, width)
+    columns["why"] = [_why_no_kind(row, name) for row, name in best]
+    if sort in (*SCORES, *MEANS):  # the column that explains the order of the rows
+        columns[sort] = [_number_text(_score(row, sort)) for row in visible]
+    return _fitted(columns, set(), 0, sort, width)
 
 
-def _below(rows: list[Row], name: str) -> list[str]:
-    """Chance and the number of queries of a score, where all rows that have it agree."""
-    known = [row for row in rows if _number(row, name) is not None]
+def _footer(rows: list[Row], name: str) -> list[str]:
+    """Return chance and the number of queries of a score; "" for a value that differs by row."""
+    scored = [row for row in rows if _score(row, name) is not None]
     return [
-        _alike([_short(row.head.chance.get(name)) for row in known]),
-        _alike([str(row.head.queries.get(name, 0)) for row in known]),
+        _common_value([_number_text(row.head.chance.get(name)) for row in scored]),
+        _common_value([str(row.head.queries.get(name, 0)) for row in scored]),
     ]
 
 
-def _places(rows: list[Row], shown: list[Row]) -> dict[str, list[str]]:
-    """Where each head is, as layer.head, and what else tells rows apart."""
+def _identity_columns(rows: list[Row], visible: list[Row]) -> dict[str, list[str]]:
+    """Return the column layer.head, and each identifying column that is not constant."""
     parts: dict[str, list] = {
         "seq": [row.sequence for row in rows],
         "call": [row.head.call for row in rows],
@@ -103,31 +103,31 @@ def _places(rows: list[Row], shown: list[Row]) -> dict[str, list[str]]:
         "proof": [row.head.proof for row in rows],
         "layout": [row.head.layout for row in rows],
     }
-    known = {
+    identities = {
         (row.sequence, row.head.pass_index, row.head.attention, row.head.layer, row.head.head)
         for row in rows
     }
-    if len(known) == len(rows):
-        del parts["call"]  # the others say it already
-    layers = [NOTHING if row.head.layer is None else row.head.layer for row in shown]
-    heads = (row.head.head for row in shown)
-    found = {"head": [f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)]}
+    if len(identities) == len(rows):
+        del parts["call"]  # the other columns identify each row
+    layers = [MISSING if row.head.layer is None else row.head.layer for row in visible]
+    heads = (row.head.head for row in visible)
+    columns = {"head": [f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)]}
     for name, values in parts.items():
         if len(set(values)) > 1:
-            found[name] = [str(value) for value in values[: len(shown)]]
-    return found
+            columns[name] = [str(value) for value in values[: len(visible)]]
+    return columns
 
 
-def _drawn(
+def _fitted(
     columns: dict[str, list[str]],
     bold: set[tuple[int, str]],
-    below: int,
+    footer_lines: int,
     sort: str | None,
     width: int,
-) -> Shown:
-    """The columns that fit; the last `below` lines are dim."""
+) -> FittedTable:
+    """Return a table of the columns that fit; the last `footer_lines` lines are dim."""
     left_out = []
-    for name in LEAST_NEEDED:
+    for name in DROP_ORDER:
         if widths(_with_titles(columns), 1) <= width:
             break
         if name in columns and name != sort:
@@ -135,13 +135,13 @@ def _drawn(
             left_out.append(SHORT.get(name, name))
     titles = [SHORT.get(name, name) for name in columns]
     numbers = [i for i, title in enumerate(titles) if title not in WORDS]
-    made = _spaced(titles, numbers, _with_titles(columns), width)
+    output = _spaced(titles, numbers, _with_titles(columns), width)
     lines = list(zip(*columns.values(), strict=True))
     for i, line in enumerate(lines):
         styles = ["bold" if (i, name) in bold else "" for name in columns]
         texts = [Text(cell, style=style) for cell, style in zip(line, styles, strict=True)]
-        made.add_row(*texts, style="dim" if i >= len(lines) - below else None)
-    return Shown(made, left_out)
+        output.add_row(*texts, style="dim" if i >= len(lines) - footer_lines else None)
+    return FittedTable(output, left_out)
 
 
 def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
@@ -151,73 +151,72 @@ def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
 def _spaced(
     titles: list[str], numbers: Iterable[int], columns: list[list[str]], width: int
 ) -> Table:
-    """An empty table; two cells stand between its columns where that has room."""
-    made = table(titles, [], numbers)
-    made.padding = (0, 2 if widths(columns, 2) <= width else 1, 0, 0)
-    return made
+    """Return an empty table with two cells between columns if they fit, else one."""
+    output = table(titles, [], numbers)
+    output.padding = (0, 2 if widths(columns, 2) <= width else 1, 0, 0)
+    return output
 
 
 def _kind(row: Row, highest: str = "") -> str:
     if row.head.kind != NONE:
         return row.head.kind
-    return f"{NOTHING} ({highest})" if highest else NOTHING
+    return f"{MISSING} ({highest})" if highest else MISSING
 
 
 def _highest(row: Row) -> str:
-    """The kind of a head, or of one that has none its highest score with a chance."""
+    """Return a head's kind; without a kind, the name of its highest score that has a chance."""
     if row.head.kind != NONE:
         return row.head.kind
-    scores = {
-        name: row.head.scores[name] for name, one in row.head.chance.items() if one is not None
-    }
+    chances = row.head.chance
+    scores = {name: row.head.scores[name] for name in chances if chances[name] is not None}
     return max(scores, key=lambda name: scores[name] or 0.0, default="")
 
 
-def _why_none(row: Row, highest: str) -> str:
-    """Why a head has no kind, in a few words; empty where it has one."""
+def _why_no_kind(row: Row, highest: str) -> str:
+    """Return why a head has no kind, in a few words; "" if it has a kind."""
     if row.head.kind != NONE or not highest:
         return ""
-    if (_number(row, highest) or 0.0) < LEAST:
-        return f"below {LEAST}"
-    return "few queries" if row.head.queries[highest] < FEWEST else "may be chance"
+    if (_score(row, highest) or 0.0) < MIN_SCORE:
+        return f"below {MIN_SCORE}"
+    return "few queries" if row.head.queries[highest] < MIN_QUERIES else "may be chance"
 
 
-def _number(row: Row, name: str) -> float | None:
+def _score(row: Row, name: str) -> float | None:
     return getattr(row.head, "self_" if name == "self" else name) if name else None
 
 
-def _short(number: float | None) -> str:
-    return NOTHING if number is None else f"{number:.2f}"
+def _number_text(number: float | None) -> str:
+    return MISSING if number is None else f"{number:.2f}"
 
 
-def _alike(found: list[str]) -> str:
-    """What all rows agree on, or nothing."""
-    return found[0] if len(set(found)) == 1 else ""
+def _common_value(values: list[str]) -> str:
+    """Return the value that all rows share, else ""."""
+    return values[0] if len(set(values)) == 1 else ""
 
 
 def shares_table(rows: Rows, evidence: bool, width: int) -> Table:
-    """A column for each segment that is read; or with the evidence a line for each.
+    """Return a table with a column per segment of keys; with `evidence`, with a line per segment.
 
-    Where there is no room for the columns, names are shortened; then each has a line.
+    If the columns do not fit, names are shortened; if that is not enough, lines are used.
     """
     names = {name for _, row in rows for name in (row.from_, row.to)}
-    kinds = [listed(rows)] if evidence else [cells(rows), listed(rows)]
-    tried = [
-        made
-        for whole in kinds
-        for made in (whole, *(_shortened(whole, names, size) for size in NAMES))
+    layouts = [listed(rows)] if evidence else [cells(rows), listed(rows)]
+    candidates = [
+        candidate
+        for full in layouts
+        for candidate in (full, *(_shortened(full, names, size) for size in NAME_WIDTHS))
     ]
-    made = next((one for one in tried if widths(_columns(one), 1) <= width), tried[-1])
-    drawn = _spaced(made.titles, made.numbers, _columns(made), width)
-    for line in made.lines:
-        drawn.add_row(*map(Text, line))
-    for line in made.beneath:
-        drawn.add_row(*map(Text, line), style="dim")
-    return drawn
+    chosen = next((c for c in candidates if widths(_columns(c), 1) <= width), candidates[-1])
+    output = _spaced(chosen.titles, chosen.numbers, _columns(chosen), width)
+    for line in chosen.lines:
+        output.add_row(*map(Text, line))
+    for line in chosen.footer:
+        output.add_row(*map(Text, line), style="dim")
+    return output
 
 
-def _shortened(made: Cells, names: set[str], size: int) -> Cells:
-    """With names of segments of at most so many cells."""
+def _shortened(contents: Cells, names: set[str], size: int) -> Cells:
+    """Cut the names of segments to at most `size` cells."""
 
     def short(words: list[str]) -> list[str]:
         return [
@@ -225,12 +224,12 @@ def _shortened(made: Cells, names: set[str], size: int) -> Cells:
             for word in words
         ]
 
-    return made._replace(
-        titles=short(made.titles),
-        lines=[short(line) for line in made.lines],
-        beneath=[short(line) for line in made.beneath],
+    return contents._replace(
+        titles=short(contents.titles),
+        lines=[short(line) for line in contents.lines],
+        footer=[short(line) for line in contents.footer],
     )
 
 
-def _columns(made: Cells) -> list[list[str]]:
-    return [list(one) for one in zip(made.titles, *made.lines, *made.beneath, strict=True)]
+def _columns(table: Cells) -> list[list[str]]:
+    return [list(each) for each in zip(table.titles, *table.lines, *table.footer, strict=True)]

@@ -1,6 +1,6 @@
-"""Models as diagrams, in the form of figure 1 of *Attention is all you need*, upwards.
+"""Diagrams of models, drawn upwards as in figure 1 of *Attention is all you need*.
 
-What stands in a box, and beside an arrow, is read off the model itself.
+All labels are read from the model itself.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from heedful.layers import CrossAttention, MultiHeadAttention, RMSNorm
 from heedful.models.description import IDS, Shape, describe
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
 from heedful.views.diagram_column import GAP, LINE, SHORT, TALL, Column
-from heedful.views.model_summary import written
+from heedful.views.model_summary import shape_text
 
 ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)",
               "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip
 POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
 APART = 4.55  # inches between encoder and decoder
-BROAD, THIRD = 4.5, 1.34  # inches: a box over queries, keys and values, and one of these
-PLACES = (-1.58, 0.0, 1.58)  # of query, key and value, from the middle
+BROAD, THIRD = 4.5, 1.34  # inches: a box as wide as all three projections, and a projection
+OFFSETS = (-1.58, 0.0, 1.58)  # inches from the middle: query, key, value
 
 
 def draw_model(model: nn.Module) -> Figure:
-    """A GPT, a BERT or an encoder–decoder with its shapes and residual lines.
+    """Draw a GPT, a BERT or an encoder–decoder with its shapes and residual lines.
 
     Raises:
-        ArgumentError: another model.
+        ArgumentError: the model is none of these.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> figure = draw_model(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
     >>> [text.get_text() for text in figure.axes[0].texts][:2]
     ['× 2', 'pre-norm']
     """
-    told = describe(model)
-    diagram = Diagram()
-    {"GPT": _gpt, "BERT": _bert}.get(told.kind, _seq2seq)(diagram, model)
-    read = "M tokens read, N written" if told.kind == "encoder–decoder" else "N tokens"
-    under = f"{told.parameters:,} parameters · B texts, {read}"
-    return draw(diagram, told.kind[0].upper() + told.kind[1:], under)
+    description = describe(model)
+    diagram, kind = Diagram(), description.kind
+    {"GPT": _gpt, "BERT": _bert}.get(kind, _seq2seq)(diagram, model)
+    tokens = "M source and N target tokens" if kind == "encoder–decoder" else "N tokens"
+    subtitle = f"{description.parameters:,} parameters · B texts, {tokens}"
+    return draw(diagram, kind[0].upper() + kind[1:], subtitle)
 
 
 def _gpt(diagram: Diagram, model: Any) -> None:
@@ -78,7 +78,7 @@ def _bert(diagram: Diagram, model: Any) -> None:
         lines = [f"{config.width} → {config.width}, norm", "→ token table, shared"]
         column.box("Masked-word head", lines, "violet", state)
         column.step(("B", "N", config.vocabulary))
-        column.words("logits at each place")
+        column.words("logits at each position")
     else:
         column.step(state)
         column.words("hidden states")
@@ -87,7 +87,7 @@ def _bert(diagram: Diagram, model: Any) -> None:
 
 
 def _pooler(diagram: Diagram, model: Any, start: float) -> None:
-    """Beside the head: what is made of the first token's vector alone."""
+    """Draw the pooler, which reads the first token's vector, beside the head."""
     width, turn = model.config.width, start + 0.13
     column = Column(diagram, -2.75, turn, side=1)
     diagram.arrows.append(Arrow(((0, turn), (column.x, turn), (column.x, turn + 0.3))))
@@ -111,17 +111,17 @@ def _seq2seq(diagram: Diagram, model: Any) -> None:
     with encoder.frame(f"× {len(model.encoder)}", ["encoder", *order], -1):
         _block(encoder, model.encoder[0], config, masked=False, tokens="M")
     if config.norm_order == "pre":
-        encoder.box(norm_name(model.encoder_norm), ["the encoder's last norm"], "sand", source)
+        encoder.box(norm_name(model.encoder_norm), ["the encoder's final norm"], "sand", source)
     with decoder.frame(f"× {len(model.decoder)}", ["decoder", *order], 1):
         cross = _block(decoder, model.decoder[0], config, masked=True)
     if config.norm_order == "pre":
-        decoder.box(norm_name(model.decoder_norm), ["the decoder's last norm"], "sand", target)
+        decoder.box(norm_name(model.decoder_norm), ["the decoder's final norm"], "sand", target)
     _output(decoder, config, target, "next target token")
     _memory(diagram, encoder, cross, source)
 
 
 def _memory(diagram: Diagram, encoder: Column, cross: Box, shape: Shape) -> None:
-    """The line from the encoder's top to the decoder's cross-attention."""
+    """Draw the line from the encoder's output to the decoder's cross-attention."""
     gutter = APART / 2
     top = encoder.top + 0.25
     points = (
@@ -132,7 +132,7 @@ def _memory(diagram: Diagram, encoder: Column, cross: Box, shape: Shape) -> None
         (cross.x - cross.width / 2, cross.y),
     )
     diagram.arrows.append(Arrow(points))
-    words = f"memory {written(shape)}: keys and values"
+    words = f"memory {shape_text(shape)}: keys and values"
     diagram.labels.append(Label(encoder.x + 0.12, top + 0.12, words, "right"))
 
 
@@ -142,7 +142,7 @@ def _embedding(column: Column, name: str, config: Any, ids: Shape, *, scaled: bo
 
 
 def _block(column: Column, block: Any, config: Any, *, masked: bool, tokens: str = "N") -> Box:
-    """Attention, in a decoder that to the memory, feed-forward; the box of the second attention."""
+    """Draw a block; return the box of its second part (cross-attention in a decoder)."""
     state: Shape = ("B", tokens, config.width)
     name = "Masked multi-head attention" if masked else "Multi-head attention"
     parts = [(name, _attention(block.attend, config, tokens, tokens), "teal", "attend_norm")]
@@ -171,17 +171,17 @@ def _attention(
     groups = getattr(attend, "kv_heads", H)
     if groups != H:
         lines.append(f"keys and values: {groups} head" + ("s" if groups > 1 else ""))
-    if isinstance(attend, MultiHeadAttention) and (done := done_to_keys(attend, config)):
-        lines.append("queries and keys " + " and ".join(done))
+    if isinstance(attend, MultiHeadAttention) and (changes := key_changes(attend, config)):
+        lines.append("queries and keys " + " and ".join(changes))
     if getattr(config, "window", None):
         lines.append(f"window of {config.window} tokens")
     return lines
 
 
-def done_to_keys(attend: MultiHeadAttention, config: Any) -> list[str]:
-    """What is done to queries and keys before they meet."""
-    done = [] if isinstance(attend.query_norm, nn.Identity) else ["normalised"]
-    return [*done, "rotated"] if getattr(config, "positions", "") == "rotary" else done
+def key_changes(attend: MultiHeadAttention, config: Any) -> list[str]:
+    """Return how queries and keys are changed before their product, as participles."""
+    changes = [] if isinstance(attend.query_norm, nn.Identity) else ["normalised"]
+    return [*changes, "rotated"] if getattr(config, "positions", "") == "rotary" else changes
 
 
 def _feed(feed: Any, config: Any) -> str:
@@ -193,12 +193,12 @@ def _feed(feed: Any, config: Any) -> str:
 
 
 def norm_name(norm: nn.Module) -> str:
-    """What a norm is called."""
+    """Return the name of a norm's type."""
     return "RMSNorm" if isinstance(norm, RMSNorm) else "LayerNorm"
 
 
 def _output(column: Column, config: Any, state: Shape, what: str) -> None:
-    """From the last states to probabilities."""
+    """Draw the way from the last hidden states to probabilities."""
     lines = [f"{config.width} → {config.vocabulary}" + (", the token table" if config.tied else "")]
     logits: Shape = (*state[:2], config.vocabulary)
     column.box("Output layer", lines, "violet", state)
@@ -208,64 +208,64 @@ def _output(column: Column, config: Any, state: Shape, what: str) -> None:
 
 
 def draw_block(model: nn.Module) -> Figure:
-    """One block of a GPT, of a BERT, or of an encoder, with every step of its attention.
+    """Draw the first block of a GPT, a BERT or an encoder, with every step of its attention.
 
     Raises:
-        ArgumentError: another model.
+        ArgumentError: the model is none of these.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> figure = draw_block(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
     >>> "scores = query · keyᵀ / √4" in [text.get_text() for text in figure.axes[0].texts]
     True
     """
-    told = describe(model)
-    of_pair = told.kind == "encoder–decoder"
-    owner: Any = model
-    config, block = owner.config, (owner.encoder if of_pair else owner.blocks)[0]
-    state: Shape = ("B", "M" if of_pair else "N", config.width)
+    description = describe(model)
+    order, is_pair = description.norm_order, description.kind == "encoder–decoder"
+    parts: Any = model
+    config, block = parts.config, (parts.encoder if is_pair else parts.blocks)[0]
+    state: Shape = ("B", "M" if is_pair else "N", config.width)
     diagram = Diagram()
     column = Column(diagram, 0, 0)
     column.words("a vector for each token")
-    is_pre = told.norm_order == "pre"
     for name, norm in (("attend", block.attend_norm), ("feed", block.feed_norm)):
         start = column.branch()
-        if is_pre:
+        if order == "pre":
             column.box(norm_name(norm), (), "sand", state, width=BROAD)
         if name == "attend":
-            _attend(column, block.attend, config, state, is_causal=told.kind == "GPT")
+            _attend(column, block.attend, config, state, is_causal=description.kind == "GPT")
         else:
             _products(column, block.feed, config, state)
         column.add(start, state, BROAD)
-        if not is_pre:
+        if order == "post":
             column.box(norm_name(norm), (), "sand", width=BROAD)
     column.step(state)
     column.words("to the next block")
-    number = sum(parameter.numel() for parameter in block.parameters())
-    under = f"{told.norm_order}-norm · {number:,} parameters · B texts, {state[1]} tokens"
-    return draw(diagram, f"One block of the {'encoder' if of_pair else told.kind}", under)
+    parameters = sum(parameter.numel() for parameter in block.parameters())
+    subtitle = f"{order}-norm · {parameters:,} parameters · B texts, {state[1]} tokens"
+    return draw(diagram, f"One block of the {'encoder' if is_pair else description.kind}", subtitle)
 
 
 def _attend(column: Column, attend: Any, config: Any, state: Shape, *, is_causal: bool) -> None:
-    """From vectors to queries, keys and values, to weights, and back to vectors."""
+    """Draw attention: projections, scores, weights, context and output."""
     _, N, _ = state
     H, d = attend.heads, attend.head_width
     _project(column, attend, config, state)
     tops, diagram = column.top, column.diagram
-    for x, heads in zip(PLACES, (H, attend.kv_heads, attend.kv_heads), strict=True):
-        diagram.labels.append(Label(x + 0.09, tops + GAP / 2 - 0.02, written(("B", heads, N, d))))
-    for x in PLACES[:2]:
+    for x, heads in zip(OFFSETS, (H, attend.kv_heads, attend.kv_heads), strict=True):
+        shape = shape_text(("B", heads, N, d))
+        diagram.labels.append(Label(x + 0.09, tops + GAP / 2 - 0.02, shape))
+    for x in OFFSETS[:2]:
         diagram.arrows.append(Arrow(((x, tops), (x, tops + GAP))))
-    inner = Column(diagram, (PLACES[0] + PLACES[1]) / 2, tops + GAP)
-    wide = PLACES[1] - PLACES[0] + THIRD
+    inner = Column(diagram, (OFFSETS[0] + OFFSETS[1]) / 2, tops + GAP)
+    wide = OFFSETS[1] - OFFSETS[0] + THIRD
     scores: Shape = ("B", H, N, N)
     inner.box(f"scores = query · keyᵀ / √{d}", (), "teal", gap=0, width=wide)
     if is_causal:
         window = getattr(config, "window", None)
-        lines = [f"or {window} or more places before"] if window else []
-        inner.box("mask: −∞ where a token is later", lines, "teal", scores, width=wide)
+        lines = [f"or {window} or more positions before"] if window else []
+        inner.box("mask: −∞ where the key is later", lines, "teal", scores, width=wide)
     inner.box("weights = softmax of each row", (), "teal", scores, width=wide)
     inner.step(scores)
-    diagram.arrows.append(Arrow(((PLACES[2], tops), (PLACES[2], inner.top))))
+    diagram.arrows.append(Arrow(((OFFSETS[2], tops), (OFFSETS[2], inner.top))))
     column.top = inner.top
     column.box("context = weights · value", (), "teal", gap=0, width=BROAD)
     column.box("heads side by side", (), "teal", ("B", H, N, d), width=BROAD)
@@ -274,25 +274,25 @@ def _attend(column: Column, attend: Any, config: Any, state: Shape, *, is_causal
 
 
 def _project(column: Column, attend: Any, config: Any, state: Shape) -> None:
-    """An arrow that becomes three, to query, key and value beside each other."""
-    changed = done_to_keys(attend, config)
+    """Draw an arrow that forks to the query, key and value projections."""
+    changes = key_changes(attend, config)
     column.step(state, head=False)
     fork, bottom = column.top, column.top + SHORT
-    height = TALL + LINE * (2 if changed else 1)
+    height = TALL + LINE * (2 if changes else 1)
     groups = (attend.heads, attend.kv_heads, attend.kv_heads)
-    for x, name, heads in zip(PLACES, ("Query", "Key", "Value"), groups, strict=True):
+    for x, name, heads in zip(OFFSETS, ("Query", "Key", "Value"), groups, strict=True):
         lines = [f"{config.width} → {heads} × {attend.head_width}"]
-        lines += [", ".join(changed)] if changed and name != "Value" else []
+        lines += [", ".join(changes)] if changes and name != "Value" else []
         column.diagram.boxes.append(
             Box(x, bottom + height / 2, THIRD, height, name, tuple(lines), "rose")
         )
-        way = ((0.0, fork), (x, fork), (x, bottom)) if x else ((0.0, fork), (0.0, bottom))
-        column.diagram.arrows.append(Arrow(way))
+        path = ((0.0, fork), (x, fork), (x, bottom)) if x else ((0.0, fork), (0.0, bottom))
+        column.diagram.arrows.append(Arrow(path))
     column.top = bottom + height
 
 
 def _products(column: Column, feed: Any, config: Any, state: Shape) -> None:
-    """The feed-forward layer, its two products and what is between them."""
+    """Draw the feed-forward layer: linear, activation, linear."""
     hidden: Shape = (*state[:2], feed.output.in_features)
     entered: Shape = (*state[:2], feed.enter.out_features)
     lines = [f"{feed.enter.in_features} → {feed.enter.out_features}"]

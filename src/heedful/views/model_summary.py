@@ -1,4 +1,4 @@
-"""What a model is, in the terminal: its settings, its parameters by part, the way of a batch."""
+"""Summary of a model in the terminal: settings, parameters by part, shapes of a batch."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ from heedful.views.terminal import Trimmed, table
 ARROW = "→ "
 
 
-def written(shape: Shape) -> str:
-    """A shape as text.
+def shape_text(shape: Shape) -> str:
+    """Write a shape as text.
 
-    >>> written(("B", "N", 128))
+    >>> shape_text(("B", "N", 128))
     '[B, N, 128]'
     """
     return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
-def show(console: Console, told: Description) -> None:
-    """Prints a description, to the width of a console."""
-    title = f"{told.kind}{_norms(told)}: {told.parameters:,} parameters"
+def show(console: Console, description: Description) -> None:
+    """Print a description, wrapped to the console's width."""
+    title = f"{description.kind}{_norms(description)}: {description.parameters:,} parameters"
     for line in _wrapped(console, title[0].upper() + title[1:], 0, "bold"):
         console.print(line)
     console.print(Text("\nSettings", "bold"))
-    _settings(console, told)
+    _settings(console, description)
     console.print(Text("\nParameters", "bold"))
-    console.print(_parameters(told))
-    if told.passages:
+    console.print(_parameters(description))
+    if description.shape_steps:
         console.print(Text("\nShapes", "bold"))
-        for line in _wrapped(console, _letters(told), 2):
+        for line in _wrapped(console, _letters(description), 2):
             console.print(line)
-        for line in _passages(told, console.width):
+        for line in _passages(description, console.width):
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
-def as_json(told: Description) -> dict[str, Any]:
-    """A description as plain lists and dictionaries."""
+def as_json(description: Description) -> dict[str, Any]:
+    """Return a description as plain lists and dictionaries."""
     return {
-        "kind": told.kind,
-        "norm_order": told.norm_order,
-        "settings": [setting._asdict() for setting in told.settings],
-        "parameters": told.parameters,
-        "parts": [_plain(part) for part in told.parts],
-        "shapes": [passage._asdict() for passage in told.passages],
+        "kind": description.kind,
+        "norm_order": description.norm_order,
+        "settings": [setting._asdict() for setting in description.settings],
+        "parameters": description.parameters,
+        "parts": [_part_data(part) for part in description.parts],
+        "shapes": [passage._asdict() for passage in description.shape_steps],
     }
 
 
-def _plain(part: Part) -> dict[str, Any]:
-    return {**part._asdict(), "total": part.total, "parts": [_plain(one) for one in part.parts]}
+def _part_data(part: Part) -> dict[str, Any]:
+    return {**part._asdict(), "total": part.total, "parts": [_part_data(p) for p in part.parts]}
 
 
-def _norms(told: Description) -> str:
+def _norms(description: Description) -> str:
+    order = description.norm_order
     where = {"pre": "norms before each part", "post": "norms after each sum"}
-    return f", {told.norm_order}-norm ({where[told.norm_order]})" if told.norm_order else ""
+    return f", {order}-norm ({where[order]})" if order else ""
 
 
-def _settings(console: Console, told: Description) -> None:
-    rows = [(one.name, _value(one.value), one.meaning) for one in told.settings]
+def _settings(console: Console, description: Description) -> None:
     grid = Trimmed.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_column(overflow="fold", style="dim")
-    for row in rows:
-        grid.add_row("  " + row[0], *(Text(cell) for cell in row[1:]))
+    for name, value, meaning in description.settings:
+        grid.add_row("  " + name, Text(_value(value)), Text(meaning))
     console.print(grid)
 
 
 def _wrapped(console: Console, words: str, indent: int, style: str = "dim") -> Iterator[Text]:
-    """Words in lines of one indent, with no blanks after them."""
+    """Wrap words into indented lines without trailing blanks."""
     for line in Text(words).wrap(console, console.width - indent):
         yield Text(" " * indent + line.plain.rstrip(), style)
 
@@ -83,51 +83,51 @@ def _value(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
-        return ", ".join(_value(one) for one in value)
+        return ", ".join(_value(each) for each in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parameters(told: Description) -> Trimmed:
-    made = table(["  part", "each", "in all", "share"], [], [1, 2, 3])
-    for part in told.parts:
-        for depth, one, times in _rows(part, 0, 1):
-            total = one.parameters * times
-            name = Text((f"{times} × " if one.times > 1 else "") + one.name)
-            if one.note:
-                name.append(f" ({one.note})", "dim")
-            each = f"{one.parameters:,}" if times > 1 else ""
-            share = f"{100 * total / max(told.parameters, 1):.1f}%" if total else ""
+def _parameters(description: Description) -> Trimmed:
+    output = table(["  part", "each", "total", "share"], [], [1, 2, 3])
+    for part in description.parts:
+        for depth, child, times in _rows(part, 0, 1):
+            total = child.parameters * times
+            name = Text((f"{times} × " if child.times > 1 else "") + child.name)
+            if child.note:
+                name.append(f" ({child.note})", "dim")
+            each = f"{child.parameters:,}" if times > 1 else ""
+            share = f"{100 * total / max(description.parameters, 1):.1f}%" if total else ""
             style = "dim" if depth else ""
-            made.add_row(
+            output.add_row(
                 Padding(name, (0, 0, 0, 2 * depth + 2)),
                 each,
                 f"{total:,}" if total else "–",
                 share,
                 style=style,
             )
-    made.add_row(Text("  total", "bold"), "", Text(f"{told.parameters:,}", "bold"), "")
-    return made  # type: ignore[return-value]
+    output.add_row(Text("  total", "bold"), "", Text(f"{description.parameters:,}", "bold"), "")
+    return output  # type: ignore[return-value]
 
 
 def _rows(part: Part, depth: int, times: int) -> Iterator[tuple[int, Part, int]]:
-    """A part and what it is made of: how deep, which, and how often in the model."""
+    """Yield (depth, part, number of copies in the model) of a part and its descendants."""
     times *= part.times
     yield depth, part, times
-    for one in part.parts:
-        yield from _rows(one, depth + 1, times)
+    for child in part.parts:
+        yield from _rows(child, depth + 1, times)
 
 
-def _letters(told: Description) -> str:
-    settings = {one.name: one.value for one in told.settings}
+def _letters(description: Description) -> str:
+    settings = {setting.name: setting.value for setting in description.settings}
     most = f"at most {settings['context_length']:,}"
-    if told.kind == "encoder–decoder":
+    if description.kind == "encoder–decoder":
         return f"B texts, M tokens of the source and N of the target, {most}"
     return f"B texts, N tokens of each, {most}"
 
 
-def _passages(told: Description, width: int) -> Iterator[Text]:
-    """A line for each step; under a heading where it is in a block. Long chains are broken."""
-    passages, times = told.passages, {part.name: part.times for part in told.parts}
+def _passages(description: Description, width: int) -> Iterator[Text]:
+    """Yield a line per step, with a heading per block; long chains of shapes are wrapped."""
+    passages, times = description.shape_steps, {part.name: part.times for part in description.parts}
     name = max(len(passage.step) + (2 if passage.within else 0) for passage in passages) + 4
     within = ""
     for passage in passages:
@@ -135,21 +135,21 @@ def _passages(told: Description, width: int) -> Iterator[Text]:
             yield Text(f"  {passage.within}, one of {times[passage.within]}")
         within = passage.within
         step = ("    " if within else "  ") + passage.step
-        for i, line in enumerate(_broken(passage.shapes, width - name)):
+        for i, line in enumerate(_wrapped_chain(passage.shapes, width - name)):
             yield Text.assemble(((step if i == 0 else "").ljust(name), "dim"), line)
 
 
-def _broken(shapes: Sequence[Shape], room: int) -> list[str]:
-    """Shapes with arrows between them, in lines that fit.
+def _wrapped_chain(shapes: Sequence[Shape], room: int) -> list[str]:
+    """Write shapes with arrows between them, in lines of at most `room` characters.
 
-    >>> _broken([("B", "N", 12), ("B", "N", 3, 4), ("B", 3, "N", 4)], 30)
+    >>> _wrapped_chain([("B", "N", 12), ("B", "N", 3, 4), ("B", 3, "N", 4)], 30)
     ['[B, N, 12] → [B, N, 3, 4]', '→ [B, 3, N, 4]']
     """
-    lines = [written(shapes[0])]
+    lines = [shape_text(shapes[0])]
     for shape in shapes[1:]:
-        longer = f"{lines[-1]} {ARROW}{written(shape)}"
+        longer = f"{lines[-1]} {ARROW}{shape_text(shape)}"
         if len(longer) <= room:
             lines[-1] = longer
         else:
-            lines.append(ARROW + written(shape))
+            lines.append(ARROW + shape_text(shape))
     return lines

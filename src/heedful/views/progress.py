@@ -1,4 +1,4 @@
-"""What takes time, as it goes: a live line in a terminal; of training, plain lines elsewhere."""
+"""Progress of training and of other long tasks: live bars in a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from heedful.views.terminal import console, duration
 
 SMOOTHED = 50  # steps over which the speed is averaged
 LEAST, MOST = 16, 40  # cells of the bar
-# What stands beside the bar at its widest, without the steps; the speed only where it has room
+# Cells of the text beside the bar, without the step numbers; the speed is optional
 TEXT = len(" /  training 0.000  validation 0.000  59 min 59 s left")
 SPEED = len("  100,000 tokens/s")
 
 
 class Meter:
-    """The training loss, the tokens per second of the last steps, and the time left."""
+    """Running statistics of training: loss, tokens per second and time left."""
 
     def __init__(self, steps: int, start: int) -> None:
         self.steps, self.step = steps, start
         self._recent: deque[tuple[Step, float]] = deque(maxlen=SMOOTHED)
 
     def add(self, step: Step) -> None:
-        """Take a step into account."""
+        """Add a training step."""
         self._recent.append((step, time.monotonic()))
         self.step = step.step
 
     @property
     def loss(self) -> str:
-        """Mean training loss of the latest steps, nats per token."""
+        """Mean training loss of the latest steps in nats per token."""
         return f"{self._recent[-1][0].mean:.3f}" if self._recent else "–"
 
     @property
     def speed(self) -> str:
-        """Tokens per second, of the training steps alone."""
+        """Tokens per second; time between training steps is not counted."""
         seconds = sum(step.seconds for step, _ in self._recent)
         tokens = sum(step.tokens for step, _ in self._recent)
         return f"{tokens / seconds:,.0f}" if seconds else "–"
 
     @property
-    def left(self) -> str:
-        """Time left, with what validation and saving took lately."""
+    def time_left(self) -> str:
+        """Estimated time left, including validation and saving at their recent pace."""
         if len(self._recent) < 2:
             return "…"
         (first, began), (last, now) = self._recent[0], self._recent[-1]
@@ -55,7 +55,7 @@ class Meter:
 
 
 class LiveTraining:
-    """A bar with loss, validation loss, speed and time left, drawn again as training goes."""
+    """A live progress bar with training loss, validation loss, speed and time left."""
 
     def __init__(self, console: Console, steps: int, start: int) -> None:
         self._meter = Meter(steps, start)
@@ -66,7 +66,7 @@ class LiveTraining:
         self._task: TaskID = self.progress.add_task("", total=steps, completed=start, line="")
 
     def show(self, event: Event) -> None:
-        """Draw what happened."""
+        """Update the bar after a step or a validation."""
         if isinstance(event, Step):
             self._meter.add(event)
         elif isinstance(event, Validation):
@@ -78,27 +78,27 @@ class LiveTraining:
         speed = f"{meter.speed:>7} tokens/s  " if has_speed else ""
         line = (
             f"[bold]{meter.step:>{len(steps)},}[/]/{steps}  training [bold]{meter.loss:>5}[/]  "
-            f"validation [bold]{self._validation:>5}[/]  [dim]{speed}{meter.left} left[/]"
+            f"validation [bold]{self._validation:>5}[/]  [dim]{speed}{meter.time_left} left[/]"
         )
         self.progress.update(self._task, completed=meter.step, line=line)
 
 
 class PlainTraining:
-    """A line at each validation, and some ten lines in all between: for pipes and logs."""
+    """One line per validation, and about ten lines of steps in total: for pipes and logs."""
 
     def __init__(self, console: Console, steps: int, start: int) -> None:
         self._console, self._meter = console, Meter(steps, start)
         self._every = max(1, (steps - start) // 10)
 
     def show(self, event: Event) -> None:
-        """Print what happened."""
+        """Print a line for a validation, or for every tenth part of the steps."""
         meter = self._meter
         if isinstance(event, Step):
             meter.add(event)
             if event.step % self._every == 0:
                 self._console.print(
                     f"step {event.step:,}/{meter.steps:,}  training loss {meter.loss}  "
-                    f"{meter.speed} tokens/s  {meter.left} left"
+                    f"{meter.speed} tokens/s  {meter.time_left} left"
                 )
         elif isinstance(event, Validation):
             best = "  (best so far)" if event.best else ""
@@ -109,7 +109,7 @@ class PlainTraining:
 def training_view(
     console: Console, steps: int, start: int
 ) -> Iterator[LiveTraining | PlainTraining]:
-    """The live view in a terminal, the plain one elsewhere."""
+    """Yield a `LiveTraining` in a terminal, and a `PlainTraining` elsewhere."""
     if not console.is_terminal:
         yield PlainTraining(console, steps, start)
         return
@@ -119,21 +119,21 @@ def training_view(
 
 
 @contextmanager
-def share_done(what: str, shown: bool = True) -> Iterator[Callable[[float], None]]:
-    """A bar under what goes on, told its share from 0 to 1; gone once it is done.
+def progress_bar(task: str, visible: bool = True) -> Iterator[Callable[[float], None]]:
+    """Show a bar for a task; the yielded function sets the completed share, from 0 to 1.
 
-    Only on a terminal, and beside what is printed, so that a pipe has neither. Until it is told a
-    share the bar runs to and fro. Of several processes at one terminal, one has it `shown`.
+    The bar is drawn on standard error, only in a terminal, and removed at the end. Before the first
+    share it has no length. If several processes share a terminal, set `visible` in one of them.
     """
     screen = console(stderr=True)
     bar = Progress(
-        TextColumn(f"[dim]{what}[/]"),
+        TextColumn(f"[dim]{task}[/]"),
         BarColumn(bar_width=28),
         TimeElapsedColumn(),
         console=screen,
         transient=True,
-        disable=not (shown and screen.is_terminal),
+        disable=not (visible and screen.is_terminal),
     )
     with bar:
-        task = bar.add_task("", total=None)
-        yield lambda share: bar.update(task, completed=share, total=1.0)
+        id = bar.add_task("", total=None)
+        yield lambda share: bar.update(id, completed=share, total=1.0)

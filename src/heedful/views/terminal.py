@@ -1,4 +1,4 @@
-"""What the terminal shows: colours where it can, plain text in a pipe or with NO_COLOR."""
+"""Terminal output: coloured in a terminal, plain in a pipe or with NO_COLOR."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from rich.table import Table
 from rich.text import Text
 
 SHADES = " ·░▒▓█"
-# viridis at eight even steps, which keeps its order of lightness for the colour-blind
+# viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order it
 COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 LABEL = 9  # cells of a token's label
 
 
 class _Console(Console):
-    """A console that raises where its reader has gone; that of rich ends the process."""
+    """A console that raises BrokenPipeError; rich's own console exits the process."""
 
     def on_broken_pipe(self) -> None:
-        """Called by rich while it handles the error."""
+        """Re-raise; rich calls this while it handles the error."""
         raise
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that is plain where it is not a terminal, and honours NO_COLOR."""
+    """Return a console that is plain outside a terminal and respects NO_COLOR."""
     return _Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 class Trimmed(Table):
-    """A table whose lines end where their text ends: no blanks after it, in a pipe or a copy."""
+    """A table without trailing blanks, for pipes and for copied text."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines of the table, each without the blanks at its end."""
-        parts = (one for one in super().__rich_console__(console, options))
-        for line in Segment.split_lines(one for one in parts if isinstance(one, Segment)):
+        """Yield the table's segments without trailing blanks in each line."""
+        parts = (part for part in super().__rich_console__(console, options))
+        for line in Segment.split_lines(part for part in parts if isinstance(part, Segment)):
             while line and not line[-1].text.strip() and not _is_coloured(line[-1]):
                 line.pop()
             if line and not _is_coloured(line[-1]):
@@ -53,18 +53,18 @@ def _is_coloured(part: Segment) -> bool:
 def table(
     columns: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
 ) -> Table:
-    """A table with light rules; columns of the given indices are aligned as numbers."""
-    made = Trimmed(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    """Return a table; the columns whose indices are in `numbers` are right-aligned."""
+    output = Trimmed(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     right = set(numbers)
     for i, column in enumerate(columns):
-        made.add_column(column, justify="right" if i in right else "left", overflow="fold")
+        output.add_column(column, justify="right" if i in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
-    return made
+        output.add_row(*(Text(str(cell)) for cell in row))
+    return output
 
 
 def flowed(items: Iterable[str], room: int) -> str:
-    """Items with two spaces between, in lines of at most so many cells; none is broken.
+    """Join items by two spaces, in lines of at most `room` cells; no item is split.
 
     >>> print(flowed(["the 20 %", "a 10 %", "this 9 %"], room=16))
     the 20 %  a 10 %
@@ -80,19 +80,19 @@ def flowed(items: Iterable[str], room: int) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Names and what they are, in two columns."""
-    made = Trimmed.grid(padding=(0, 2, 0, 0))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    """Return names and their values in two columns."""
+    output = Trimmed.grid(padding=(0, 2, 0, 0))
+    output.add_column(style="dim", no_wrap=True)
+    output.add_column(overflow="fold")
     for name, value in pairs:
-        made.add_row(name, Text(value))
-    return made
+        output.add_row(name, Text(value))
+    return output
 
 
 def heatmap(weights: np.ndarray, labels: Sequence[str], coloured: bool) -> RenderableType:
-    """A causal map (N, N) of one head: rows are queries, columns keys, two cells a weight.
+    """Draw the causal attention map (N, N) of one head: a row per query, two cells per key.
 
-    With colours the cells are viridis, on the square root of the weight; without, shades.
+    The colour (viridis) or the shade of a cell encodes the square root of the weight.
     """
     lines = []
     for n, label in enumerate(labels):
@@ -103,8 +103,8 @@ def heatmap(weights: np.ndarray, labels: Sequence[str], coloured: bool) -> Rende
     return Group(*lines)
 
 
-def _cell(weight: float, seen: bool, coloured: bool) -> tuple[str, Style]:
-    if not seen:
+def _cell(weight: float, is_visible: bool, coloured: bool) -> tuple[str, Style]:
+    if not is_visible:
         return "  ", Style.null()
     strength = max(0.0, min(1.0, weight)) ** 0.5
     if coloured:
@@ -114,7 +114,7 @@ def _cell(weight: float, seen: bool, coloured: bool) -> tuple[str, Style]:
 
 
 def fit(label: str, width: int, left: bool = False) -> str:
-    """A label in exactly `width` cells, with an ellipsis where it was cut, to the right.
+    """Pad a label to `width` cells, right-aligned unless `left`, or cut it with an ellipsis.
 
     >>> fit("journey", 5), fit("one", 5), fit("注意力机制", 6)
     ('jour…', '  one', '注意… ')
@@ -126,13 +126,13 @@ def fit(label: str, width: int, left: bool = False) -> str:
 
 
 def widths(columns: Iterable[Iterable[str]], gap: int) -> int:
-    """How many cells columns take, each with its title, with a gap between them."""
+    """Return the total width in cells of columns (title included) with gaps between them."""
     widest = [max(map(cell_len, column)) for column in columns]
     return sum(widest) + gap * (len(widest) - 1)
 
 
 def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Table:
-    """Parts beside each other, a title over each."""
+    """Return the parts side by side, each below its title."""
     grid = Trimmed.grid(padding=(0, 4, 0, 0))
     for _ in parts:
         grid.add_column()
@@ -141,17 +141,17 @@ def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Tabl
     return grid
 
 
-def many(number: int, name: str) -> str:
-    """A number of things, in the singular where it is one.
+def plural(number: int, name: str) -> str:
+    """Write a count and its noun, which is singular for 1.
 
-    >>> many(1, "block"), many(1024, "token")
+    >>> plural(1, "block"), plural(1024, "token")
     ('1 block', '1,024 tokens')
     """
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def count(number: int) -> str:
-    """A number for people: 1,234 or 12.3 million.
+    """Write a number for people: 1,234 or 12.3 million.
 
     >>> count(1234), count(124_439_808)
     ('1,234', '124.4 million')
@@ -163,14 +163,14 @@ def count(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people.
+    """Write seconds for people.
 
     >>> duration(8), duration(95), duration(3720)
     ('8 s', '1 min 35 s', '1 h 02 min')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02} min"

@@ -1,4 +1,4 @@
-"""A training run over its steps: its losses, and how the scores of its heads form under them."""
+"""Plots of a training run: losses, and the scores of its heads, over steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
-from heedful.train.metrics import MOST_AVERAGED, averaged
+from heedful.train.metrics import MOST_AVERAGED, averaging_window
 
-TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
-APART = 0.09  # of the picture's height, between the names of the two curves
-CROWD = 60  # validation losses: beyond it dots would hide the line
+TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): safe for colour-blind readers
+APART = 0.09  # smallest distance of the two curve labels, as a share of the picture's height
+CROWD = 60  # above this number of validation losses, dots would hide the line
 PANELS = {
     "induction": "induction",
     "previous": "previous token",
@@ -26,13 +26,13 @@ PANELS = {
     "entropy": "entropy (nats)",
     "largest_logit": "largest logit",
 }
-SHARES = ("induction", "previous", "sink")  # from 0 to 1; of these the highest head is named
+SHARES = ("induction", "previous", "sink")  # scores from 0 to 1; their best head is labelled
 COLOURS = {"induction": "#009e73", "previous": "#a34d82", "sink": "#8a6d00"}
 STYLES = {"induction": "green", "previous": "magenta", "sink": "yellow"}  # in a terminal
 OTHERS, BAND = "#b4bbc2", "#e3f2ec"
-LEAST = 0.2  # of a share at the end, so that its highest head is named
-BETWEEN = 0.17  # of a panel's height, between two names
-ROOM = 0.28  # of the picture's width: what is said of the band
+LEAST = 0.2  # smallest final score of a labelled head
+BETWEEN = 0.17  # smallest distance of two labels, as a share of a panel's height
+ROOM = 0.28  # width of the band's label, as a share of the picture's width
 WIDTHS = len("previous token"), len("head 11.11"), len("0.00 → 0.00")  # in a terminal
 BARS, LONGEST = "▁▂▃▄▅▆▇█", 24
 MARKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -55,20 +55,20 @@ def loss_curve(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Training and validation loss by step; a loss that is not a number leaves a gap.
+    """Plot training and validation loss by step, and mark the lowest validation loss.
 
-    The lowest validation loss is marked.
+    A loss that is not finite leaves a gap.
 
     Args:
-        steps: the steps at which the training loss was taken.
-        train_losses: in nats per token; where there are more than ten, the mean of the latest
-            tenth, at most 50, is drawn over them: the number that the terminal shows.
-        validation_steps: the steps at which the validation loss was taken; may be empty.
+        steps: the steps of the training losses.
+        train_losses: in nats per token. If there are more than ten, a running mean is drawn over
+            them: of the latest tenth, at most 50, as the terminal shows.
+        validation_steps: the steps of the validation losses; may be empty.
         validation_losses: in nats per token.
-        title: over all.
+        title: title of the figure.
 
     Raises:
-        ArgumentError: steps and losses that differ in number, or none at all.
+        ArgumentError: the numbers of steps and losses differ, or both are 0.
 
     >>> figure = loss_curve([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9])
     >>> figure.axes[0].get_ylabel()
@@ -80,9 +80,9 @@ def loss_curve(
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
-    shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
-    if averaged(len(steps)) > 1:
-        _note(ax, shown)
+    note = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
+    if averaging_window(len(steps)) > 1:
+        _note(ax, note)
     losses = Losses(steps, train_losses, validation_steps, validation_losses)
     style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
@@ -91,15 +91,15 @@ def loss_curve(
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Of each value and those before it the mean, over the latest tenth and at most 50.
+    """Compute the mean over the latest tenth of the values so far, at most 50, at each index.
 
-    Values that are not finite are left out; where none is finite the mean is NaN.
+    Values that are not finite are left out; the mean is NaN if none is finite.
 
     >>> running_mean(np.arange(20.0))[[3, 9, 10, 19]].tolist()
     [3.0, 9.0, 9.5, 18.5]
     """
     number = np.arange(1, len(values) + 1)
-    start = np.array([n - averaged(n) for n in number.tolist()], dtype=int)
+    start = np.array([n - averaging_window(n) for n in number.tolist()], dtype=int)
     finite = np.isfinite(values)
     total, count = (
         np.concatenate([[0], np.cumsum(each)]) for each in (np.where(finite, values, 0), finite)
@@ -110,7 +110,7 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 
 def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
-    """Draws both curves and marks the best; each one's last loss, its name and its colour."""
+    """Draw both curves, mark the best loss, and return (last loss, label, colour) of each curve."""
     train = _training(ax, *_points(losses.steps, losses.training))
     validation = _points(losses.validated, losses.validation)
     dots = "o" if len(validation[0]) <= CROWD else ""
@@ -132,8 +132,8 @@ def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, 
 
 
 def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draws the training loss; gives the points of the line that a reader follows."""
-    if averaged(len(losses)) <= 1:
+    """Draw the training loss; return the points of its main line."""
+    if averaging_window(len(losses)) <= 1:
         ax.plot(steps, losses, color=TRAINING, linewidth=1.6, marker="o", markersize=2.5)
         return steps, losses
     trend = running_mean(losses)
@@ -143,37 +143,37 @@ def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
 
 
 def _note(ax: Axes, line: str) -> None:
-    """A quiet line in the upper right corner."""
+    """Write a grey line in the upper right corner."""
     quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET}
     ax.text(0.99, 0.98, line, transform=ax.transAxes, ha="right", va="top", **quiet)
 
 
 def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
-    """Marks the lowest loss; what the name of its curve says of it."""
+    """Mark the lowest loss; return the end of its curve's label."""
     if np.isnan(losses).all():
         return ""
-    place = int(np.nanargmin(losses))
-    step, loss = steps[place], losses[place]
+    lowest = int(np.nanargmin(losses))
+    step, loss = steps[lowest], losses[lowest]
     ax.plot(step, loss, "o", markersize=9, mfc="white", mec=VALIDATION, mew=1.8, zorder=4)
-    is_last = np.isnan(losses[place + 1 :]).all()
+    is_last = np.isnan(losses[lowest + 1 :]).all()
     return ", the best" if is_last else f",\nbest {loss:.3f} at step {step:,.0f}"
 
 
 def _ends(
-    train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], more: str
+    train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], suffix: str
 ) -> Iterator[tuple[float, str, str]]:
-    """Each curve's last loss, its name and its colour."""
-    for (_, losses), name, more_of_it, colour in (
+    """Yield each curve's last loss, label and colour."""
+    for (_, losses), name, end, colour in (
         (train, "training", "", TRAINING),
-        (validation, "validation", more, VALIDATION),
+        (validation, "validation", suffix, VALIDATION),
     ):
         finite = losses[np.isfinite(losses)]
         if len(finite):
-            yield finite[-1], f"{name} {finite[-1]:.3f}{more_of_it}", colour
+            yield finite[-1], f"{name} {finite[-1]:.3f}{end}", colour
 
 
 class Best(NamedTuple):
-    """The head whose score is the highest at the end: its layer and number, and (T,) values."""
+    """The head with the highest final value of a score; `values` are (T,)."""
 
     score: str
     layer: int
@@ -182,19 +182,19 @@ class Best(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As `heedful heads` names it."""
+        """Layer and head, as `heedful heads` writes them."""
         return f"{self.layer}.{self.head}"
 
 
-class Forming:
-    """The scores of every head over the steps.
+class HeadHistory:
+    """The scores of every head over training.
 
     Args:
-        steps: (T,), when the heads were looked at.
-        scores: each score by its name, (T, layers, heads); None where the text says nothing.
+        steps: the T steps at which the heads were scored.
+        scores: values (T, layers, heads) by name of the score; None where it is undefined.
 
     Raises:
-        ArgumentError: no moment.
+        ArgumentError: `steps` is empty.
     """
 
     def __init__(
@@ -203,14 +203,14 @@ class Forming:
         scores: dict[str, list[list[list[float | None]]]],
     ) -> None:
         if not len(steps):
-            raise ArgumentError("no step at which heads were looked at", expected="one or more")
+            raise ArgumentError("no step at which heads were scored", expected="at least one")
         self.steps = np.asarray(steps, float)
-        found = {name: np.array(scores[name], float) for name in PANELS if scores.get(name)}
-        # of what the text says nothing there is no panel
-        self.scores = {name: of for name, of in found.items() if not np.isnan(of[-1]).all()}
+        arrays = {name: np.array(scores[name], float) for name in PANELS if scores.get(name)}
+        # a score that is undefined for every head gets no panel
+        self.scores = {name: each for name, each in arrays.items() if not np.isnan(each[-1]).all()}
 
     def highest(self, name: str) -> Best | None:
-        """The head that has most of a share at the last moment; None where nothing is known."""
+        """Return the head with the highest final value of a score; None if it is undefined."""
         if name not in self.scores:
             return None
         values = self.scores[name]
@@ -219,17 +219,17 @@ class Forming:
 
     @property
     def best(self) -> list[Best]:
-        """The highest head of each share, where it has a fifth or more."""
-        found = (self.highest(name) for name in SHARES)
-        return [best for best in found if best is not None and best.values[-1] >= LEAST]
+        """The best head of each score in `SHARES` whose final value is at least `LEAST`."""
+        heads = (self.highest(name) for name in SHARES)
+        return [best for best in heads if best is not None and best.values[-1] >= LEAST]
 
     @property
     def rise(self) -> tuple[int, int] | None:
-        """The steps between which the best induction head rises: from a quarter of it to three.
+        """The steps between which the best induction head goes from 1/4 to 3/4 of its rise.
 
-        None where it rises by less than a fifth in all.
+        None if its score rises by less than `LEAST`.
         """
-        best = next((one for one in self.best if one.score == "induction"), None)
+        best = next((head for head in self.best if head.score == "induction"), None)
         if best is None:
             return None
         low, high = np.nanmin(best.values), best.values[-1]
@@ -240,22 +240,22 @@ class Forming:
         return int(self.steps[before]), int(self.steps[after[after > before][0]])
 
 
-def forming_picture(forming: Forming, losses: Losses, *, title: str | None = None) -> Figure:
-    """The losses, and under them each score, a line for each head, on one axis of steps.
+def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None = None) -> Figure:
+    """Plot the losses, and below them a panel per score with a line per head, over steps.
 
-    The best induction, previous-token and sink heads have a colour each, in every panel, and their
-    layer and number as a name. A band marks the steps in which the best induction head rises by
-    half of what it rises in all: where the loss falls faster there than before and after, that is
-    the induction bump of Olsson et al. 2022 (arXiv:2209.11895).
+    The best induction, previous-token and sink heads are coloured and labelled in every panel. A
+    band marks the steps in which the best induction head goes from 1/4 to 3/4 of its rise. If the
+    loss falls faster there than before and after, that is the induction bump of Olsson et al. 2022
+    (arXiv:2209.11895).
 
     >>> scores = {"induction": [[[0.1, 0.1]], [[0.2, 0.1]], [[0.9, 0.1]]]}
-    >>> forming = Forming([0, 10, 20], scores)
-    >>> forming.best[0].name, forming.rise
+    >>> history = HeadHistory([0, 10, 20], scores)
+    >>> history.best[0].name, history.rise
     ('0.0', (10, 20))
-    >>> len(forming_picture(forming, Losses([1, 20], [5.0, 4.0], [], [])).axes)
+    >>> len(plot_head_history(history, Losses([1, 20], [5.0, 4.0], [], [])).axes)
     2
     """
-    names = list(forming.scores)
+    names = list(history.scores)
     figure = style.figure(8, 2.4 + 1.3 * len(names))
     above, *panels = figure.subplots(
         len(names) + 1, sharex=True, height_ratios=[1.8, *[1.0] * len(names)], squeeze=False
@@ -263,49 +263,49 @@ def forming_picture(forming: Forming, losses: Losses, *, title: str | None = Non
     style.name_ends(above, draw_losses(above, losses), BETWEEN)
     above.set_ylabel("loss (nats per token)")
     for name, ax in zip(names, panels, strict=True):
-        _panel(ax, name, forming)
-    _steps(panels[-1], forming.steps, max([forming.steps[-1], *losses.steps, *losses.validated]))
+        _panel(ax, name, history)
+    _steps(panels[-1], history.steps, max([history.steps[-1], *losses.steps, *losses.validated]))
     for ax in (above, *panels):
         style.quiet(ax)
         ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=style.INK)
         ax.yaxis.label.set(fontsize=9, color=style.QUIET)
-        if forming.rise:
-            ax.axvspan(*forming.rise, color=BAND, linewidth=0, zorder=0)
-    if forming.rise:
-        _say_rise(above, *forming.rise)
+        if history.rise:
+            ax.axvspan(*history.rise, color=BAND, linewidth=0, zorder=0)
+    if history.rise:
+        _label_rise(above, *history.rise)
     figure.align_ylabels()
     return style.finished(figure, title)
 
 
-def _say_rise(ax: Axes, first: int, last: int) -> None:
-    """What the band is, beside it: to its left, where that has room."""
-    at = (ax.transData + ax.transAxes.inverted()).transform((first, 0))[0]
-    left = at > ROOM
+def _label_rise(ax: Axes, first: int, last: int) -> None:
+    """Label the band: on its left if there is room, else on its right."""
+    start = (ax.transData + ax.transAxes.inverted()).transform((first, 0))[0]
+    is_left = start > ROOM
     ax.annotate(
         f"the induction head forms,\nsteps {first:,} to {last:,}",
-        (first if left else last, 1), xycoords=("data", "axes fraction"),
-        xytext=(-6 if left else 6, -4), textcoords="offset points",
-        ha="right" if left else "left", va="top", fontsize=8, linespacing=1.4,
+        (first if is_left else last, 1), xycoords=("data", "axes fraction"),
+        xytext=(-6 if is_left else 6, -4), textcoords="offset points",
+        ha="right" if is_left else "left", va="top", fontsize=8, linespacing=1.4,
         color=COLOURS["induction"],
     )  # fmt: skip
 
 
-def _panel(ax: Axes, name: str, forming: Forming) -> None:
-    """One score: every head in grey, the best ones in colour."""
-    values = forming.scores[name]
+def _panel(ax: Axes, name: str, history: HeadHistory) -> None:
+    """Plot one score: every head in grey, the best heads in colour."""
+    values = history.scores[name]
     lines = values.reshape(len(values), -1)
     thin = 0.8 if lines.shape[1] <= 32 else 0.4
-    ax.plot(forming.steps, lines, color=OTHERS, linewidth=thin, zorder=1)
+    ax.plot(history.steps, lines, color=OTHERS, linewidth=thin, zorder=1)
     ends = []
-    for best in forming.best:
-        own = values[:, best.layer, best.head]
-        is_here = best.score == name
+    for best in history.best:
+        curve = values[:, best.layer, best.head]
+        is_own = best.score == name
         ax.plot(
-            forming.steps, own, color=COLOURS[best.score], linewidth=2.0 if is_here else 1.2,
-            zorder=3 if is_here else 2,
+            history.steps, curve, color=COLOURS[best.score], linewidth=2.0 if is_own else 1.2,
+            zorder=3 if is_own else 2,
         )  # fmt: skip
-        label = f"head {best.name}  {own[-1]:.2f}" if is_here else best.name
-        ends.append((own[-1], label, COLOURS[best.score]))
+        label = f"head {best.name}  {curve[-1]:.2f}" if is_own else best.name
+        ends.append((curve[-1], label, COLOURS[best.score]))
     if name in SHARES:
         ax.set_ylim(0, 1)
         ax.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -316,7 +316,7 @@ def _panel(ax: Axes, name: str, forming: Forming) -> None:
 
 
 def _names(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """A head that is best in two things has one name."""
+    """Write the labels; a head that is best in two scores gets a single label."""
     merged: dict[str, tuple[float, str, str]] = {}
     for value, name, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
         merged[name.removeprefix("head ").split()[0]] = value, name, colour
@@ -324,8 +324,8 @@ def _names(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
 
 
 def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:
-    """The axis of steps: where moments are dense at first, so is it."""
-    gaps = np.diff(steps)[:-1]  # the last step comes when it comes
+    """Set up the axis of steps; it is logarithmic if the gaps between steps grow."""
+    gaps = np.diff(steps)[:-1]  # the last step does not follow the schedule
     if len(gaps) > 1 and gaps.max() > 4 * gaps.min():
         ax.set_xscale("symlog", linthresh=2, linscale=0.4)
         marks = {mark * 1000**power for power in range(3) for mark in MARKS}
@@ -339,13 +339,13 @@ def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:
     ax.xaxis.label.set(fontsize=9, color=style.QUIET)
 
 
-def forming_table(forming: Forming) -> Table:
-    """A line for each share: its highest head, what it had and has, and how that came to be."""
+def head_history_table(history: HeadHistory) -> Table:
+    """Return a line per score in `SHARES`: best head, first and final value, and a sparkline."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
-    for width in (*WIDTHS, 1):  # where there is little room, the bars are cut
+    for width in (*WIDTHS, 1):  # in a narrow terminal only the sparkline is cut
         table.add_column(no_wrap=True, min_width=width)
     for name in SHARES:
-        best = forming.highest(name)
+        best = history.highest(name)
         if best is None:
             continue
         is_low = best.values[-1] < LEAST
@@ -359,7 +359,7 @@ def forming_table(forming: Forming) -> Table:
 
 
 def sparkline(values: Sequence[float] | Any) -> str:
-    """Shares from 0 to 1 as a line of at most 24 bars; a space where one is not known.
+    """Draw values from 0 to 1 as at most 24 bar characters; NaN becomes a space.
 
     >>> sparkline([0.0, 0.4, 1.0])
     '▁▄█'

@@ -1,4 +1,4 @@
-"""A prompt that is typed into the page: its map grows, it stops, and goes on from another token."""
+"""A typed prompt: its map grows, generation stops, and continues from another token."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def made(texts):
     return Generation(LoadedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
 
 
-def test_a_late_frame_takes_no_field_from_who_types_in_it(browser, opened):
+def test_a_late_frame_does_not_move_the_focus(browser, opened):
     with Served({}, generation=made) as served:
         page = opened(served.address).page
         page.evaluate(
@@ -39,13 +39,13 @@ def test_a_late_frame_takes_no_field_from_who_types_in_it(browser, opened):
         page.keyboard.type("7")
         assert seed.input_value() == "7"
         page.keyboard.press("Escape")
-        page.get_by_role("button", name="Sampling").click()  # nobody is inside: the first field is
+        page.get_by_role("button", name="Sampling").click()  # focuses the first field
         first = page.get_by_role("spinbutton", name="temperature")
         first.and_(page.locator(":focus")).wait_for()
         page.close()  # before its server
 
 
-def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
+def test_a_prompt_grows_stops_and_continues_from_another_token(browser, opened):
     from playwright.sync_api import expect  # which is only there where browsers are tested
 
     with Served({}, generation=made) as served:
@@ -68,8 +68,7 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         part.get_by_role("button", name="Generate").click()
         text = page.get_by_role("listbox", name="tokens of the text")
         sizes = [0]
-        # It grows while one watches, and beyond the 15 tokens that it has further below: a text
-        # stopped at just these would be taken for that one before that one is made.
+        # Let it grow beyond the 15 tokens of the text below, so that the two cannot be confused.
         while len(set(sizes)) < 4 or sizes[-1] < 20:
             sizes.append(text.get_by_role("option").count())
             assert sizes == sorted(sizes)
@@ -78,26 +77,26 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         ids = list(generation._text.ids)
         size = len(ids)
         assert 7 < size < 807
-        said = f"7 tokens of the prompt, {size - 7} added · seed 7"
-        expect(part).to_contain_text(said, timeout=20_000)  # an error tells what stands there
-        said = text.get_by_role("option").nth(8).get_attribute("aria-label")
-        assert re.search(r"probability (less than )?\d+(\.\d+)?\s%", said)
+        status = f"7 tokens of the prompt, {size - 7} added · seed 7"
+        expect(part).to_contain_text(status, timeout=20_000)  # its error shows the actual text
+        label = text.get_by_role("option").nth(8).get_attribute("aria-label")
+        assert re.search(r"probability (less than )?\d+(\.\d+)?\s%", label)
 
-        def is_weight(of):
-            """The number of a cell is that of one pass over the final text."""
+        def check_weight(ids):
+            """Compare a weight with that of one pass over the final text."""
             with heedful.record(generation._opened.model) as recording:
-                generation._opened.model(torch.tensor([of]))
-            number_of, last = generation._text.number, len(of) - 1
-            explorer.cell(f"{number_of}.0.1", 2, last, 3)
+                generation._opened.model(torch.tensor([ids]))
+            text_number, last = generation._text.number, len(ids) - 1
+            explorer.cell(f"{text_number}.0.1", 2, last, 3)
             expected = float(recording[1].weights(2, [last], [3]))
             assert abs(number(explorer.weight) - expected) <= unit(explorer.weight)
 
-        is_weight(ids)
+        check_weight(ids)
         text.get_by_role("option").nth(9).click()
-        rivals = part.get_by_role("group", name="Rivals of token 9")
-        rivals.get_by_role("button").nth(9).wait_for()
+        alternatives = part.get_by_role("group", name="Alternatives to token 9")
+        alternatives.get_by_role("button").nth(9).wait_for()
         assert not faults(page)
-        second = rivals.get_by_role("button").nth(1)
+        second = alternatives.get_by_role("button").nth(1)
         part.get_by_role("spinbutton", name="tokens").fill("5")
         second.focus()
         page.keyboard.press("Enter")
@@ -105,7 +104,7 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         part.get_by_text("stopped").wait_for()
         assert generation._text.ids[:9] == ids[:9]
         assert generation._text.ids[9] != ids[9]
-        is_weight(generation._text.ids)
+        check_weight(generation._text.ids)
         page.get_by_role("combobox", name="Text").select_option(label="a head")
         part.get_by_role("button", name="Show the newest text").click()
         path, name = explorer.downloaded("Recording")
@@ -115,7 +114,7 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         part.get_by_text("7 tokens of the prompt, 13 added").wait_for()
         where = f"{generation._text.number}.0.1"
         explorer.show(call=where, head=2, pane="segments", marks="begin:0-5;end:9-20")
-        call = generation._texts.call(generation._text.number, 0, 1, 20)
+        call = generation._catalogue.call(generation._text.number, 0, 1, 20)
         rows = call.segments({"begin": slice(0, 5), "end": slice(9, 20)})
         [share] = [row.share for row in rows if row[1:4] == (2, "end", "begin")]
         line = page.get_by_role("region", name="Who reads what").get_by_role("row").nth(2)

@@ -1,4 +1,4 @@
-"""The map: what it asks for and what not, fingers, two maps, the address, a part of a page."""
+"""The map: its requests, touch, two maps, the address, and two pages in one document."""
 
 import re
 
@@ -17,25 +17,25 @@ def the_map(page):
     return page.page.get_by_role("application", name=re.compile("map of weights", re.I)).first
 
 
-def asked(page, question, does):
-    """The addresses of a question that the page asks while something is done."""
-    found = []
-    note = lambda request: f"/ask/{question}?" in request.url and found.append(request.url)  # noqa: E731
+def requests(page, question, action):
+    """The URLs of a question that the page asks during an action."""
+    urls = []
+    note = lambda request: f"/ask/{question}?" in request.url and urls.append(request.url)  # noqa: E731
     page.page.on("request", note)
-    does()
+    action()
     page.page.wait_for_timeout(500)
     page.page.remove_listener("request", note)
-    return found
+    return urls
 
 
 def view(page):
-    """Left key, upper query, pixels a cell: from the address."""
+    """Left key, upper query, pixels per cell: from the address."""
     text = page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('view')")
     return [float(part) for part in text.split(",")] if text else None
 
 
 def word(page):
-    return page.page.locator(".under .word").inner_text()
+    return page.page.locator(".legend-bar .word").inner_text()
 
 
 def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served, places):
@@ -46,10 +46,10 @@ def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served
         page.show(call=where, head=1, view="600,300,1")
         page.soon(lambda: check("exact" in word(page)))
 
-    urls = asked(page, "tile", look)
-    found = {tuple(map(int, re.search(r"place=([\d%C,]+)", url)[1].replace("%2C", ",").split(",")))
+    urls = requests(page, "tile", look)
+    tiles = {tuple(map(int, re.search(r"place=([\d%C,]+)", url)[1].replace("%2C", ",").split(",")))
              for url in urls if f"call={where}&" in url and "place=1" in url}  # fmt: skip
-    fine = {(row, column) for _, level, row, column in found if level == 0}
+    fine = {(row, column) for _, level, row, column in tiles if level == 0}
     assert fine == {(2, 2)}, "of four tiles in view a causal mask hides three"
     assert len(urls) == len(set(urls)), "nothing is asked for twice"
     assert call.kind == "causal"
@@ -60,9 +60,9 @@ def check(is_so):
 
 
 def check_weight(readout, true):
-    said = readout.inner_text().split("\n")[0]
-    assert said != "…"
-    assert as_shown(said, true)
+    text = readout.inner_text().split("\n")[0]
+    assert text != "…"
+    assert as_shown(text, true)
 
 
 def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, places):
@@ -71,7 +71,7 @@ def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, p
     times = {}
 
     def sampled(route):
-        """The server's answer, called sampled at first."""
+        """The server's answer; the first one is marked as sampled."""
         answer = route.fetch()
         head, arrays = unpacked(answer.body())
         times[route.request.url] = times.get(route.request.url, 0) + 1
@@ -88,14 +88,14 @@ def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, p
     assert max(times.values()) > 1
 
 
-def test_the_profile_has_no_number_of_another_row_and_says_what_is_sampled(opened, served, places):
+def test_the_profile_shows_only_numbers_of_its_row_and_marks_sampled_ones(opened, served, places):
     where, call = places("causal")
     page = opened(served.address, served.origin)
     page.cell(where, 1, 9, 4)
     profile = page.page.get_by_role("region", name="Profile")
     largest = profile.get_by_text("largest")
     largest.wait_for()
-    held, answering = [], []  # the profile asks, and so does the text
+    held, answering = [], []  # requests of the profile and of the text pane
 
     def hold(route):
         if answering:
@@ -115,8 +115,8 @@ def test_the_profile_has_no_number_of_another_row_and_says_what_is_sampled(opene
         route.fulfill(body=body, content_type="application/octet-stream")
     profile.get_by_text("sampled").wait_for()
     profile.get_by_text("sampled").wait_for(state="detached")
-    said = largest.inner_text().partition("largest ")[2].split()[0]
-    assert as_shown(said, float(call.weights(1)[10].max()))
+    text = largest.inner_text().partition("largest ")[2].split()[0]
+    assert as_shown(text, float(call.weights(1)[10].max()))
 
 
 def test_a_finger_pans_two_zoom_and_a_tap_pins(opened, served, places):
@@ -152,10 +152,10 @@ def test_a_finger_pans_two_zoom_and_a_tap_pins(opened, served, places):
     readout = page.page.locator(".readout").first.inner_text().split("\n")
     query, key = (int(re.search(r"\d+", line)[0]) for line in readout[1:3])
     true = float(call.weights(1)[query, key])
-    assert readout[0] == "hidden" if key > query else as_shown(readout[0], true)
+    assert readout[0] == "masked" if key > query else as_shown(readout[0], true)
 
 
-def test_a_bad_address_is_passed_over_part_by_part(opened, served, places):
+def test_invalid_parts_of_an_address_are_ignored(opened, served, places):
     where, _ = places("causal")
     page = opened(served.address, served.origin)
     bad = {
@@ -178,9 +178,9 @@ def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     second = page.page.get_by_role("figure", name="The second map")
     second.get_by_role("combobox", name="Head", exact=True).select_option("2")
     for figure, head in ((page.page.get_by_role("figure", name="The map"), 0), (second, 2)):
-        said = figure.locator(".readout")
+        readout = figure.locator(".readout")
         true = float(call.weights(head)[9, 4])
-        page.soon(lambda said=said, true=true: check_weight(said, true))
+        page.soon(lambda readout=readout, true=true: check_weight(readout, true))
     box = second.get_by_role("application").bounding_box()
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.page.mouse.wheel(0, -600)
@@ -190,7 +190,7 @@ def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     assert second.count() == 0
 
 
-def test_a_token_at_the_edge_holds_its_row(opened, served, places):
+def test_a_key_highlights_the_row_of_the_cell(opened, served, places):
     where, _ = places("causal")
     page = opened(served.address, served.origin)
     page.show(call=where, head=1, cell="9,4", pinned=1)
@@ -199,8 +199,8 @@ def test_a_token_at_the_edge_holds_its_row(opened, served, places):
     page.page.keyboard.press("r")
     page.page.keyboard.press("ArrowDown")
     page.soon(lambda: check("row=9" in page.page.evaluate("location.hash")))
-    said = page.page.locator("[data-told]")
-    page.soon(lambda: check(said.inner_text().startswith("query 10 ")))
+    announcement = page.page.locator("[data-announcement]")
+    page.soon(lambda: check(announcement.inner_text().startswith("query 10 ")))
     page.page.keyboard.press("ArrowUp")
     page.page.keyboard.press("r")
     page.soon(lambda: check("row=" not in page.page.evaluate("location.hash")))
@@ -208,9 +208,9 @@ def test_a_token_at_the_edge_holds_its_row(opened, served, places):
 
 PARTS = """async () => {
   const added = [];
-  for (const one of [window, document, document.body]) {
-    const add = one.addEventListener.bind(one);
-    one.addEventListener = (name, ...rest) => (added.push(name), add(name, ...rest));
+  for (const target of [window, document, document.body]) {
+    const add = target.addEventListener.bind(target);
+    target.addEventListener = (name, ...rest) => (added.push(name), add(name, ...rest));
   }
   const { mount } = await import("/app.js");
   const { unpacked } = await import("/wire.js");
@@ -222,7 +222,7 @@ PARTS = """async () => {
   const style = document.createElement("link");
   Object.assign(style, { rel: "stylesheet", href: "/page/page.css" });
   document.head.append(style);
-  for (const name of ["one", "two"]) {
+  for (const name of ["first", "second"]) {
     const part = document.createElement("div");
     part.dataset.name = name;
     document.body.append(part);
@@ -237,27 +237,27 @@ def answering(script):
     return lambda route: route.fulfill(content_type="text/javascript", body=script)
 
 
-def test_two_pages_stand_in_one_document_and_leave_it_alone(opened, served):
+def test_two_pages_in_one_document_do_not_affect_it(opened, served):
     page = opened(served.address, served.origin, allowed=["404"])
-    before = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
+    address = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
     for name in ("app.js", "wire.js"):
         body = one_script(PAGE / name)
         page.page.route(f"**/{name}", answering(body))
-    page.page.goto(before)
+    page.page.goto(address)
     added = page.page.evaluate(PARTS)
     assert added == []
-    one, two = (page.page.locator(f"[data-name={name}]") for name in ("one", "two"))
-    for part in (one, two):
+    parts = [page.page.locator(f"[data-name={name}]") for name in ("first", "second")]
+    for part in parts:
         part.get_by_role("application", name=re.compile("map of weights", re.I)).first.wait_for()
-    told = [part.locator("[data-told]") for part in (one, two)]
-    for part in told:
-        page.soon(lambda part=part: check(part.inner_text().endswith(tuple("0123456789"))))
-    stood = [part.inner_text() for part in told]
-    one.get_by_role("application", name=re.compile("map of weights", re.I)).first.focus()
+    announcements = [part.locator("[data-announcement]") for part in parts]
+    for text in announcements:
+        page.soon(lambda text=text: check(text.inner_text().endswith(tuple("0123456789"))))
+    before = [text.inner_text() for text in announcements]
+    parts[0].get_by_role("application", name=re.compile("map of weights", re.I)).first.focus()
     page.page.keyboard.press("ArrowDown")
-    page.soon(lambda: check(told[0].inner_text() != stood[0]))
+    page.soon(lambda: check(announcements[0].inner_text() != before[0]))
     page.page.wait_for_timeout(300)
-    assert told[1].inner_text() == stood[1]
-    assert page.page.evaluate("location.href") == before
+    assert announcements[1].inner_text() == before[1]
+    assert page.page.evaluate("location.href") == address
     ids = page.page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
-    assert len(ids) == len(set(ids)), "no id stands in both"
+    assert len(ids) == len(set(ids)), "ids are unique"

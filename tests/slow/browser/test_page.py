@@ -1,4 +1,4 @@
-"""What a person does on the page: choose, zoom, pin, search, save, share, by mouse and by keys."""
+"""Actions on the page by mouse and keyboard: choose, zoom, pin, search, save, share."""
 
 import csv
 import io
@@ -15,14 +15,14 @@ LINE = re.compile(r"weights\(head=(\d+), queries=\[(\d+)\], keys=\[(\d+)\]\)")
 
 
 def chosen(page):
-    """Head, query and key of the weight that is shown, once it is there."""
+    """Head, query and key of the displayed weight, once it is loaded."""
 
-    def found():
-        said = LINE.search(page.region.inner_text())
-        assert said
-        return tuple(int(number) for number in said.groups())
+    def read():
+        match = LINE.search(page.region.inner_text())
+        assert match
+        return tuple(int(number) for number in match.groups())
 
-    return page.soon(found)
+    return page.soon(read)
 
 
 def the_map(page):
@@ -30,19 +30,19 @@ def the_map(page):
 
 
 def click_cell(page, query, key, where=None):
-    """Click the middle of a cell, wherever the page draws it; its pixel."""
+    """Click the middle of a cell; return its pixel."""
     x, y = (where or middles(page))(key, query)
     page.page.mouse.click(x, y)
     page.soon(lambda: compare(chosen(page)[:0:-1], (key, query)))
     return x, y
 
 
-def compare(found, wanted):
-    assert found == wanted
+def compare(actual, expected):
+    assert actual == expected
 
 
 def middles(page):
-    """What tells the pixel of a cell's middle: some are clicked, along a line of so many pixels."""
+    """A function that returns the pixel of a cell's middle, fitted to clicks along a diagonal."""
     box = the_map(page).bounding_box()
     side = min(box["width"], box["height"])
     tried = np.array([[box["x"] + box["width"] / 2 + side * part,
@@ -58,14 +58,14 @@ def middles(page):
 
 
 def in_view(page):
-    """The weights that CSV saves: their queries, keys and numbers, 0 where it has none."""
+    """Queries, keys and weights of the saved CSV; 0 for masked cells."""
     path, _ = page.downloaded("CSV")
     first, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
     numbers = torch.tensor([[float(weight or 0) for weight in row[2:]] for row in rows])
     return [int(row[0]) for row in rows], [int(key.split()[0]) for key in first[2:]], numbers
 
 
-def test_another_recording_is_another_page(explorer, places):
+def test_choosing_another_recording(explorer, places):
     for name, text in (("grouped", ""), ("cross", ""), ("padded", "text 2")):
         _, call = places(name, text)
         label = name if not text else f"{name} · {text}"
@@ -79,7 +79,7 @@ def test_another_recording_is_another_page(explorer, places):
         torch.testing.assert_close(numbers, call.weights(call.heads[0]), atol=0, rtol=1e-6)
 
 
-def test_a_click_opens_the_weight_of_its_cell_which_stays(explorer, places):
+def test_a_click_pins_the_weight_of_its_cell(explorer, places):
     where, call = places("causal")
     explorer.cell(where, 1, 9, 4)
     query, key = 12, 7
@@ -96,7 +96,7 @@ def test_zoomed_to_single_cells_every_weight_is_exact(explorer, places):
     where, call = places("long")
     explorer.cell(where, 1, 900, 850)
     page = explorer.page
-    page.get_by_text(re.compile(r"of \d+ × \d+")).first.wait_for()  # pooled, and said so
+    page.get_by_text(re.compile(r"of \d+ × \d+")).first.wait_for()  # pooled
     the_map(explorer).focus()
     for _ in range(8):
         page.keyboard.press("+")
@@ -143,13 +143,13 @@ def test_a_png_has_the_colours_of_the_weights(explorer, places):
     path, name = explorer.downloaded("PNG")
     assert name.endswith(".png")
     with Image.open(path) as image:
-        found = np.asarray(image.convert("L"), float)
+        grey = np.asarray(image.convert("L"), float)
         marked = (np.asarray(image.convert("RGB")) == [0xB3, 0x26, 0x1E]).all(-1)
     # the chosen token's names stand at the upper and at the left edge, in the colour of the mark
     rows, columns = np.nonzero(marked)
     at = columns[rows < rows.min() + 8].mean(), rows[columns < columns.min() + 8].mean()
     drawn = [
-        found[int(at[1] + 2 * (y - spots[-1][1])), int(at[0] + 2 * (x - spots[-1][0]))]
+        grey[int(at[1] + 2 * (y - spots[-1][1])), int(at[0] + 2 * (x - spots[-1][0]))]
         for x, y in spots[:-1]
     ]
     cells = cells[:-1]
@@ -165,14 +165,14 @@ def test_an_svg_has_its_tokens_as_text(explorer, places):
     assert name.endswith(".svg")
     root = ET.fromstring(path.read_text("utf-8"))
     assert root.tag.endswith("svg")
-    said = ["".join(text.itertext()) for text in root.iter() if text.tag.endswith("text")]
+    labels = ["".join(text.itertext()) for text in root.iter() if text.tag.endswith("text")]
     for names in (call.query_tokens, call.key_tokens):
         for at, token in enumerate(names):
-            assert any(token in text for text in said), token
-            assert str(at) in said
+            assert any(token in text for text in labels), token
+            assert str(at) in labels
 
 
-def test_the_address_brings_back_what_was_seen(explorer, opened, served, places):
+def test_the_address_restores_the_view(explorer, opened, served, places):
     where, _ = places("long")
     explorer.cell(where, 1, 700, 650, colours="log", reduce="mean")
     the_map(explorer).focus()
@@ -191,15 +191,15 @@ def test_the_address_brings_back_what_was_seen(explorer, opened, served, places)
     for page in (explorer, other):
         page.page.mouse.move(5, 400)
         the_map(page).focus()
-    one, another = (
+    first, second = (
         np.asarray(Image.open(io.BytesIO(the_map(page).screenshot())).convert("L"), int)
         for page in (explorer, other)
     )
-    assert (abs(one - another) > 16).mean() < 0.03  # but for the edges of cells
+    assert (abs(first - second) > 16).mean() < 0.03  # except for the edges of cells
 
 
 def ground(page):
-    """How light the page's corner is, 0 to 255."""
+    """The brightness of the page's corner, 0 to 255."""
     image = Image.open(io.BytesIO(page.page.screenshot())).convert("L")
     return image.getpixel((3, image.height - 3))
 
@@ -219,7 +219,7 @@ def test_light_and_dark_by_the_system_and_by_choice(opened, served):
         assert (ground(page) > 200) == (scheme == "dark")
 
 
-def test_by_keyboard_alone_from_the_first_view_to_one_weight(opened, served):
+def test_a_weight_is_reached_by_keyboard_alone(opened, served):
     page = opened(served.address, served.origin)
     the_map(page).wait_for()
     focused = "document.activeElement?.getAttribute('aria-label') ?? ''"
@@ -243,7 +243,7 @@ def check_cell(page, query, key):
     assert chosen(page)[1:] == (query, key)
 
 
-def test_the_strongest_weight_by_keyboard_and_it_stays_when_the_box_closes(explorer, places):
+def test_the_strongest_weight_by_keyboard_stays_chosen(explorer, places):
     where, call = places("windowed")
     explorer.cell(where, 0, 9, 7)
     weights = call.weights(0)

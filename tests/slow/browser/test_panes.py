@@ -1,4 +1,4 @@
-"""The panes around the map: heads, the text, one weight as a calculation, a first visit."""
+"""The panes around the map: heads, text, the calculation of a weight, and the first visit."""
 
 import math
 import re
@@ -20,13 +20,13 @@ def text(page):
     return page.page.get_by_role("region", name="The text")
 
 
-def numbers(said):
-    """Every number of a line, as it is written."""
-    return re.findall(r"−?\d+(?:\.\d+)?(?:e−?\d+)?", said)
+def numbers(line):
+    """The numbers of a line, as text."""
+    return re.findall(r"−?\d+(?:\.\d+)?(?:e−?\d+)?", line)
 
 
 @pytest.mark.parametrize("kind", ["causal", "grouped", "cross", "capped", "sinks", "biased"])
-def test_with_a_pocket_calculator_each_step_follows_from_those_above(kind, explorer, places):
+def test_each_step_of_the_calculation_follows_from_those_above(kind, explorer, places):
     where, call = places(*KINDS[kind])
     head = call.heads[-1]
     query, key = divmod(int(call.weights(head).argmax()), call.shape[2])
@@ -41,50 +41,51 @@ def test_with_a_pocket_calculator_each_step_follows_from_those_above(kind, explo
     assert abs(total - number(steps[0][1])) <= 5 * unit(steps[0][1])
     now = number(steps[0][1])
     for words, shown in steps[1:]:
-        given = [number(part) for part in numbers(words)]
+        inputs = [number(part) for part in numbers(words)]
         if "log-sum-exp" in words:
             continue
         if words.startswith("×"):
-            now *= given[0]
+            now *= inputs[0]
         elif "tanh" in words:
-            now = given[0] * math.tanh(now / given[1])
+            now = inputs[0] * math.tanh(now / inputs[1])
         elif "bias" in words:
-            now += given[0] * (-1 if words.startswith("−") else 1)
+            now += inputs[0] * (-1 if words.startswith("−") else 1)
         else:
-            now = np.exp(given[0] - given[1])
+            now = np.exp(inputs[0] - inputs[1])
             assert number(shown) == pytest.approx(now, rel=3e-4)
             continue
         assert abs(now - number(shown)) <= 2.5 * unit(shown), (words, shown)
         now = number(shown)
     lowered = number(next(shown for words, shown in steps if "log-sum-exp" in words))
-    for _, weight, _, score in explorer.table("rivals"):
+    for _, weight, _, score in explorer.table("largest weights"):
         assert np.exp(number(score) - lowered) == pytest.approx(number(weight), rel=3e-4, abs=2e-7)
 
 
-def test_the_sentence_of_a_largest_weight_is_true(explorer, places):
+def test_the_explanation_of_a_largest_weight_is_correct(explorer, places):
     where, call = places("causal", layer=1)
     weights = call.weights(0)
     query = int(weights[5:].max(1).values.argmax()) + 5
     order = weights[query].argsort(descending=True)
     explorer.cell(where, 0, query, int(order[0]))
-    said = explorer.region.locator(".why").inner_text()
-    made = call.one_weight(0, query, int(order[0]))
-    gap = float(made.scores[order[0]] - made.scores[order[1]])
-    assert f"({int(order[1])}), scores {gap:.2f} lower" in said
-    dimension = int((made.products * np.sign(made.product)).argmax())
-    assert f"Dimension {dimension} alone" in said
+    text = explorer.region.locator(".why").inner_text()
+    weight = call.one_weight(0, query, int(order[0]))
+    gap = float(weight.scores[order[0]] - weight.scores[order[1]])
+    assert f"({int(order[1])}), scores {gap:.2f} lower" in text
+    dimension = int((weight.products * np.sign(weight.product)).argmax())
+    assert f"Dimension {dimension} alone" in text
 
 
 @pytest.mark.parametrize(
-    "of", [("causal", "", 1), ("padded", "text 2", 1), ("generated", "as one", 0),
-           ("generated", "pass by pass", 5), ("cross", "", 2)], ids=lambda of: " ".join(of[:2])
+    "kind", [("causal", "", 1), ("padded", "text 2", 1), ("generated", "all passes", 0),
+             ("generated", "pass by pass", 5), ("cross", "", 2)],
+    ids=lambda kind: " ".join(kind[:2])
 )  # fmt: skip
-def test_the_line_of_python_gives_the_number(of, explorer, places, recordings):
-    where, call = places(*of)
+def test_the_python_expression_gives_the_weight(kind, explorer, places, recordings):
+    where, call = places(*kind)
     explorer.cell(where, call.heads[-1], call.shape[1] - 1, 1)
     line = explorer.region.locator("code").inner_text()
-    found = eval(line, {"recording": recordings[of[0]]})
-    assert as_shown(explorer.weight, float(found))
+    value = eval(line, {"recording": recordings[kind[0]]})
+    assert as_shown(explorer.weight, float(value))
 
 
 def test_heads_by_kind_by_score_and_by_keyboard(explorer, recordings, places):
@@ -100,15 +101,15 @@ def test_heads_by_kind_by_score_and_by_keyboard(explorer, recordings, places):
     grid = pane.get_by_role("listbox", name="small picture")
     grid.focus()
     grid.press("Home")
-    said = grid.get_by_role("option").text_content()
-    assert said.startswith(f"layer {best.layer}, head {best.head}")
-    assert said.endswith(f"sink {best.sink:.2f}")
+    label = grid.get_by_role("option").text_content()
+    assert label.startswith(f"layer {best.layer}, head {best.head}")
+    assert label.endswith(f"sink {best.sink:.2f}")
     grid.press("Enter")
     pane.get_by_role("heading", name=f"layer {best.layer}, head {best.head}").wait_for()
     pane.get_by_label("Least sink").fill(f"{best.sink - 0.01:.3f}")
     left = sum(head.sink >= best.sink - 0.025 for head in known)
     pane.get_by_text(f"{left} of {len(known)} heads").wait_for()
-    pane.get_by_label("Least sink").fill("0")  # the page is that of the next test too
+    pane.get_by_label("Least sink").fill("0")  # the next test uses the same page
     pane.get_by_label("sort").uncheck()
 
 
@@ -122,25 +123,26 @@ def test_the_scatter_reaches_every_head_by_keyboard(explorer, recordings, places
     points.focus()
     for _ in known:
         points.press("ArrowLeft")
-    seen = []
+    labels = []
     for _ in known:
-        seen.append(points.get_by_role("option").text_content())
+        labels.append(points.get_by_role("option").text_content())
         points.press("ArrowRight")
-    assert len(set(seen)) == len(known)
-    assert [f"previous {head.previous:.2f}" in said for head, said in zip(known, seen, strict=True)]
+    assert len(set(labels)) == len(known)
+    pairs = zip(known, labels, strict=True)
+    assert [f"previous {head.previous:.2f}" in label for head, label in pairs]
 
 
-def looked(page, label):
-    """What the legend lists: positions and weights."""
+def listed(page, label):
+    """The tokens and weights in the legend."""
     line = text(page).locator(".legend p").filter(has_text=label)
     line.get_by_role("button").first.wait_for()
     return [
-        (int(one.locator("small").inner_text()), number(one.locator("b").inner_text()))
-        for one in line.get_by_role("button").all()
+        (int(button.locator("small").inner_text()), number(button.locator("b").inner_text()))
+        for button in line.get_by_role("button").all()
     ]
 
 
-def test_a_token_that_is_pointed_at_says_where_it_looks_and_who_looks_at_it(explorer, places):
+def test_the_legend_lists_the_row_and_the_column_of_a_token(explorer, places):
     where, call = places("causal", layer=1)
     explorer.cell(where, 2, 4, 1)
     run = text(explorer).get_by_role("listbox")
@@ -156,17 +158,17 @@ def test_a_token_that_is_pointed_at_says_where_it_looks_and_who_looks_at_it(expl
         text(explorer).get_by_text("9 looks at").wait_for()
         explorer.page.wait_for_timeout(200)
         for label, line in (("looks at", weights[9]), ("is looked at by", weights[:, 9])):
-            found = looked(explorer, f"9 {label}" if label == "looks at" else label)
-            best = line.topk(len(found))
-            assert [at for at, _ in found] == best.indices.tolist()
-            np.testing.assert_allclose([w for _, w in found], best.values, atol=5.1e-5)
+            entries = listed(explorer, f"9 {label}" if label == "looks at" else label)
+            best = line.topk(len(entries))
+            assert [at for at, _ in entries] == best.indices.tolist()
+            np.testing.assert_allclose([w for _, w in entries], best.values, atol=5.1e-5)
 
 
-def test_queries_and_keys_of_two_texts_are_apart(explorer, places):
+def test_queries_and_keys_of_two_texts_are_separate(explorer, places):
     where, call = places("cross", layer=2)
     explorer.cell(where, 1, 2, 7)
     lists = text(explorer).get_by_role("listbox")
-    assert [one.get_attribute("aria-label") for one in lists.all()] == ["queries", "keys"]
+    assert [part.get_attribute("aria-label") for part in lists.all()] == ["queries", "keys"]
     assert "".join(call.query_tokens).replace("·", " ") == lists.first.inner_text()
     lists.first.focus()
     lists.first.press("End")
@@ -176,7 +178,7 @@ def test_queries_and_keys_of_two_texts_are_apart(explorer, places):
     )
 
 
-def test_of_a_long_text_a_window_around_the_chosen_token_is_laid_out(explorer, places):
+def test_a_window_of_a_long_text_is_rendered_around_the_chosen_token(explorer, places):
     where, call = places("long")
     explorer.cell(where, 0, call.shape[1] - 3, 5)
     run = text(explorer).get_by_role("listbox")
@@ -189,17 +191,17 @@ def test_of_a_long_text_a_window_around_the_chosen_token_is_laid_out(explorer, p
     chosen.wait_for()
 
 
-def test_a_first_visit_is_led_and_can_be_left(opened, served):
+def test_the_cards_of_the_first_visit(opened, served):
     page = opened(served.address, served.origin)
     card = page.page.get_by_label("First steps")
     card.get_by_text("1 of 3").wait_for()
     assert number(page.weight) > 0.3
-    for said in ("2 of 3", "3 of 3"):
+    for step in ("2 of 3", "3 of 3"):
         card.get_by_role("button", name="next").click()
-        card.get_by_text(said).wait_for()
+        card.get_by_text(step).wait_for()
     page.page.keyboard.press("Escape")
     card.wait_for(state="detached")
-    assert number(page.weight) > 0.3  # the cell is not let go by the same key
+    assert number(page.weight) > 0.3  # the same key does not unselect the cell
     page.page.goto(served.origin)
     page.region.locator("[data-weight]").wait_for()
     assert not card.count()
@@ -208,7 +210,7 @@ def test_a_first_visit_is_led_and_can_be_left(opened, served):
     card.get_by_text("1 of 3").wait_for()
 
 
-def test_a_word_is_explained_by_pointer_and_by_key(explorer, places):
+def test_a_tooltip_opens_by_pointer_and_by_keyboard(explorer, places):
     where, _ = places("causal")
     explorer.show(call=where, head=0)
     word = heads(explorer).locator("dt").get_by_role("button", name="induction")
@@ -221,7 +223,7 @@ def test_a_word_is_explained_by_pointer_and_by_key(explorer, places):
     word.focus()
     explorer.page.keyboard.press("Shift+Tab")
     explorer.page.keyboard.press("Tab")
-    # the word before it may still show its own
+    # the previous tooltip may still be open
     word.and_(explorer.page.locator("[aria-describedby]")).wait_for()
     own = explorer.page.locator(f"#{word.get_attribute('aria-describedby')}")
     own.and_(tip).wait_for()
@@ -230,7 +232,7 @@ def test_a_word_is_explained_by_pointer_and_by_key(explorer, places):
 
 
 class Typed:
-    """An opened model of letters, as far as the page needs one."""
+    """A stand-in for a loaded model that reads letters."""
 
     reads_pairs = True
     directory = Path("runs/letters")
@@ -260,4 +262,4 @@ def test_a_typed_text_is_recorded_and_opened(opened, recordings):
         run.wait_for()
         heads(page).get_by_role("heading", name="layer 1, head 2").wait_for()
         assert served.texts.call(1, 0, 1).shape == (3, 9, 9)
-        page.page.close()  # before what it asks is gone
+        page.page.close()  # before its server

@@ -1,4 +1,4 @@
-"""An image under a call, in the browser: shades and weights are those of Python."""
+"""The image of a call, in the browser: its shades and weights equal the library's."""
 
 import re
 
@@ -10,8 +10,8 @@ from browsed import Served, as_shown, number
 
 import heedful
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
 transformers.logging.set_verbosity_error()
@@ -32,7 +32,7 @@ GLOW, MOST = np.array([255, 92, 0]), 0.88
 
 @pytest.fixture(scope="module")
 def recording():
-    """An image that is read 3 × 6 patches, all blue, and four words that look at it."""
+    """A blue image of 3 × 6 patches, and four words that attend to it."""
     sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SMALL),
         transformers.TrOCRConfig(d_model=24, decoder_layers=1, decoder_attention_heads=2,
@@ -46,14 +46,14 @@ def recording():
             parameter.normal_(std=0.3)
     image = torch.tensor([0.1, 0.4, 0.9])[:, None, None].expand(3, 24, 48)
     naming = lambda ids: [WORDS[i] for i in ids]  # noqa: E731
-    with torch.no_grad(), heedful.record(model, tokenizer=naming) as found:
+    with torch.no_grad(), heedful.record(model, tokenizer=naming) as result:
         model(
             pixel_values=image[None] + 0.3 * torch.rand(1, 3, 24, 48),
             decoder_input_ids=torch.tensor([[0, 1, 2, 3]]),
             interpolate_pos_encoding=True,
         )
-    found.set_images([image])
-    return found
+    result.set_images([image])
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +63,21 @@ def pictured(browser, recording):
 
 
 def compare(part, weights):
-    """Each patch lets the picture through and has the shade, linear in its weight."""
+    """Check that each patch is the image with a shade that is linear in its weight."""
     weights = weights.numpy()
     shape = list(weights.shape)
-    seen = np.array(part.locator("canvas").first.evaluate(COLOURS, shape), float)
+    pixels = np.array(part.locator("canvas").first.evaluate(COLOURS, shape), float)
     share = MOST * (weights / weights.max()).reshape(-1, 1)
-    pale = share.argmin()  # which tells the colour of the picture itself
-    own = (seen[pale] - GLOW * share[pale]) / (1 - share[pale])
-    np.testing.assert_allclose(seen, own * (1 - share) + GLOW * share, atol=2)
+    pale = share.argmin()  # the least shaded patch shows the colour of the image
+    colour = (pixels[pale] - GLOW * share[pale]) / (1 - share[pale])
+    np.testing.assert_allclose(pixels, colour * (1 - share) + GLOW * share, atol=2)
 
 
 def text(page):
     return page.page.get_by_role("region", name="The text")
 
 
-def test_a_patch_is_a_query_or_a_key_and_its_shades_are_python_s(opened, pictured, recording):
+def test_the_shades_of_a_patch_as_query_and_as_key(opened, pictured, recording):
     page = opened(pictured.address)
     call, part = recording[0], text(page)
     weights, picture = call.weights(1), call.key_picture
@@ -88,7 +88,7 @@ def test_a_patch_is_a_query_or_a_key_and_its_shades_are_python_s(opened, picture
     total = float(part.locator("[data-sum]").get_attribute("data-sum"))
     assert total == pytest.approx(float(weights[9, 1:].sum()), abs=1e-5)
     assert "24 × 48 pixels, 3 × 6 patches" in part.inner_text()
-    # who looks at it: the same for the column of the key
+    # the same for the column of a key
     part.get_by_role("button", name="who looks at it").click()
     page.cell("0.0.0", 1, 9, 9, profile="column")
     page.soon(lambda: compare(part, picture.laid(weights[:, 9])))
@@ -99,24 +99,24 @@ def test_a_patch_is_a_query_or_a_key_and_its_shades_are_python_s(opened, picture
     canvas.click(position={"x": size["width"] * 4.5 / 6, "y": size["height"] * 2.5 / 3})
     page.region.get_by_text("queries=[17]").wait_for()
     assert page.region.get_by_text("2,4", exact=True).count()
-    # arrows move by patches, and what is there is told
+    # arrow keys move by patches and announce the patch
     canvas.focus()
     for key in ("ArrowUp", "ArrowRight"):
         page.page.keyboard.press(key)
-    told = part.locator("[data-patch]")
+    announcement = part.locator("[data-patch]")
 
-    def is_told():
+    def check_announcement():
         most = int(weights[12].argmax())
         place = "[CLS]" if not most else f"row {(most - 1) // 6}, column {(most - 1) % 6}"
-        assert told.inner_text().startswith(f"row 1, column 5: most {place}, ")
-        assert as_shown(told.inner_text().split()[-1], float(weights[12].max()))
+        assert announcement.inner_text().startswith(f"row 1, column 5: most {place}, ")
+        assert as_shown(announcement.inner_text().split()[-1], float(weights[12].max()))
 
-    page.soon(is_told)
+    page.soon(check_announcement)
     page.page.keyboard.press("Enter")
     page.region.get_by_text("queries=[12]").wait_for()
 
 
-def test_a_word_chosen_in_the_text_shades_the_picture(opened, pictured, recording):
+def test_a_word_chosen_in_the_text_shades_the_image(opened, pictured, recording):
     page = opened(pictured.address)
     [at] = (i for i, call in enumerate(recording) if call.kind == "cross")
     call, part = recording[at], text(page)
@@ -141,14 +141,14 @@ ASK = """async (about) => {
 
 
 def test_the_one_file_has_the_image(opened, recording, tmp_path):
-    path, texts = tmp_path / "page.html", Texts({"photo": recording})
+    path, texts = tmp_path / "page.html", Catalogue({"photo": recording})
     one_file.write(path, texts, "a file")
     page = opened(path.as_uri(), "file://", offline=True)
-    about, arrays = unpacked(Answers(texts).ask("image", {"call": "0.0.0", "axis": "queries"}))
-    found = page.page.evaluate(ASK, {"call": "0.0.0", "axis": "queries"})
-    np.testing.assert_array_equal(np.array(found["pixels"]).reshape(24, 48, 3), arrays["pixels"])
-    assert found["places"] == arrays["places"].tolist() == [-1, *range(18)]
-    assert {name: found["rest"][name] for name in about} == about
+    about, arrays = unpacked(Handlers(texts).handle("image", {"call": "0.0.0", "axis": "queries"}))
+    answer = page.page.evaluate(ASK, {"call": "0.0.0", "axis": "queries"})
+    np.testing.assert_array_equal(np.array(answer["pixels"]).reshape(24, 48, 3), arrays["pixels"])
+    assert answer["places"] == arrays["places"].tolist() == [-1, *range(18)]
+    assert {name: answer["rest"][name] for name in about} == about
     page.cell("0.0.0", 0, 5, 7)
     weights = recording[0].key_picture.laid(recording[0].weights(0)[5])
     page.soon(lambda: compare(text(page), weights))

@@ -82,7 +82,7 @@ def test_nothing_is_wider_than_a_phone_and_every_result_has_its_numbers(shown, v
     for _ in range(count - 1):
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         assert page.locator("main").evaluate("one => one.scrollWidth <= one.clientWidth")
-        results = page.locator("figure.made")
+        results = page.locator("figure.result")
         assert results.get_by_role("table").count() == results.count() > 0
         assert pane(page).is_visible()
         page.keyboard.press("ArrowRight")

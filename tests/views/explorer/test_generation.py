@@ -1,4 +1,4 @@
-"""A text that grows while a page looks at it: its maps are exact, its words those of `generate`."""
+"""Generation in the page: exact maps at every length, and the same tokens as `generate`."""
 
 from pathlib import Path
 
@@ -13,41 +13,40 @@ from heedful.errors import ArgumentError, TextError
 from heedful.generate import Sampling, generate
 from heedful.loaded import LoadedGPT, LoadedSeq2Seq
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.views.explorer import generation as of_generation
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.generation import UNWATCHED, Generation
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
 LETTERS = every_kind.LETTERS
 
 
 class Session:
-    """A generation as a page has it."""
+    """A generation with the handlers of its catalogue."""
 
     def __init__(self, opened, prompt="a head "):
-        self.texts = Texts({})
-        self.generation = Generation(opened, self.texts, prompt)
-        self.answers = Answers(self.texts)
+        self.catalogue = Catalogue({})
+        self.generation = Generation(opened, self.catalogue, prompt)
+        self.handle = Handlers(self.catalogue).handle
 
-    def do(self, deed, steps=None, **words):
-        """A deed, and what comes of it after so many tokens; None: until it stops."""
-        self.generation.do(deed, words)
-        wanted = iter(range(steps)) if steps is not None else None
-        self.generation.work(lambda: wanted is None or next(wanted, None) is not None)
-        return self.told
+    def do(self, action, steps=None, **words):
+        """Run an action and add up to `steps` tokens, default all; return the status."""
+        self.generation.do(action, words)
+        remaining = iter(range(steps)) if steps is not None else None
+        self.generation.work(lambda: remaining is None or next(remaining, None) is not None)
+        return self.status
 
     @property
-    def told(self):
-        head, arrays = unpacked(self.generation.told())
+    def status(self):
+        head, arrays = unpacked(self.generation.status())
         return head | arrays
 
     @property
     def ids(self):
         return self.generation._text.ids
 
-    def rivals(self, at):
-        head, arrays = unpacked(self.generation.rivals(at))
+    def alternatives(self, position):
+        head, arrays = unpacked(self.generation.alternatives(position))
         return dict(zip(head["ids"], arrays["chances"].tolist(), strict=True))
 
 
@@ -56,128 +55,129 @@ def letters(**changes):
     return LoadedGPT(every_kind.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters"))
 
 
-WISHES = {"tokens": 12, "seed": 7, "temperature": 1, "top_k": 9, "top_p": 0.9,
+OPTIONS = {"tokens": 12, "seed": 7, "temperature": 1, "top_k": 9, "top_p": 0.9,
           "repetition_penalty": 1.5}  # fmt: skip
 
 
-def plain(opened, prompt, **wishes):
-    """What `generate` adds to a prompt of ids."""
-    wishes = {**WISHES, **wishes}
-    tokens, seed = wishes.pop("tokens"), wishes.pop("seed")
-    sampling = Sampling.from_dict(wishes)
-    found = generate(opened.model, prompt, tokens=tokens, seed=seed, sampling=sampling,
+def plain(opened, prompt, **options):
+    """The ids that `generate` adds to a prompt."""
+    options = {**OPTIONS, **options}
+    tokens, seed = options.pop("tokens"), options.pop("seed")
+    sampling = Sampling.from_dict(options)
+    ids = generate(opened.model, prompt, tokens=tokens, seed=seed, sampling=sampling,
                      vocabulary=LETTERS.size)  # fmt: skip
-    return [int(token) for token in found]
+    return [int(token) for token in ids]
 
 
-@pytest.mark.parametrize("wishes", [{}, {"temperature": 0}, {"top_k": 0, "seed": 0}])
-def test_it_writes_what_generate_writes(wishes):
-    """Stopped on the way, and going on, it is the same text."""
+@pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"top_k": 0, "seed": 0}])
+def test_it_writes_what_generate_writes(options):
+    """Stopped and resumed, it writes the same text."""
     opened = letters()
     for stops in ([], [3], [1, 4]):
         session = Session(opened)
         prompt = list(session.ids)
         assert prompt == LETTERS.encode("a head ")
-        told = session.do("begin", *stops[:1], prompt="a head ", **WISHES | wishes)
+        status = session.do("begin", *stops[:1], prompt="a head ", **OPTIONS | options)
         for steps in [*stops[1:], None][: len(stops)]:
-            assert told["runs"]
+            assert status["runs"]
             assert not session.do("stop")["runs"]
-            left = 12 - (len(session.ids) - 7)
-            told = session.do("on", steps, **WISHES | wishes | {"tokens": left})
-        assert session.ids[7:] == plain(opened, prompt, **wishes)
-        assert (told["runs"], told["tokens"], told["prompt"], told["why"]) == (False, 19, 7, "")
+            remaining = 12 - (len(session.ids) - 7)
+            status = session.do("on", steps, **OPTIONS | options | {"tokens": remaining})
+        assert session.ids[7:] == plain(opened, prompt, **options)
+        assert (status["tokens"], status["prompt"], status["why"]) == (19, 7, "")
+        assert not status["runs"]
 
 
 def test_each_length_is_what_one_pass_over_it_gives_and_chances_are_the_models_own():
     opened = letters(kv_heads=1)
     session = Session(opened)
-    told = session.do("begin", prompt="a head ", **WISHES)
+    status = session.do("begin", prompt="a head ", **OPTIONS)
     for size in (7, 11, 19):
         with heedful.record(opened.model) as recording:
             opened.model(torch.tensor([session.ids[:size]]))
         for n, call in enumerate(recording):
-            where = f"{told['recording']}.0.{n}.{size}"
+            where = f"{status['recording']}.0.{n}.{size}"
             weights = call.weights(2)
-            head, found = unpacked(session.answers.ask("tile", {"call": where, "place": "2,0,0,0"}))
+            head, found = unpacked(session.handle("tile", {"call": where, "place": "2,0,0,0"}))
             hidden = torch.full((size, size), torch.nan).triu(1)
             np.testing.assert_allclose(found["tile"], weights + hidden, atol=1e-6)
             words = {"call": where, "heads": "2", "at": str(size - 1)}
-            _, found = unpacked(session.answers.ask("row", words))
+            _, found = unpacked(session.handle("row", words))
             np.testing.assert_allclose(found["weights"], weights[-1], atol=1e-6)
         words = {"call": where, "axis": "keys", "start": "0", "stop": "99"}
-        head, _ = unpacked(session.answers.ask("tokens", words))
+        head, _ = unpacked(session.handle("tokens", words))
         assert head["tokens"] == LETTERS.pieces(session.ids[:size])
     for wrong in ("0", "20"):
         with pytest.raises(ArgumentError, match="1 to 19"):
-            session.answers.ask("row", {"call": f"0.0.0.{wrong}", "heads": "2", "at": "0"})
+            session.handle("row", {"call": f"0.0.0.{wrong}", "heads": "2", "at": "0"})
 
     with torch.inference_mode():
         likely = opened.model(torch.tensor([session.ids])).logits[0].double().softmax(-1)
     chosen = likely[6:-1].gather(-1, torch.tensor(session.ids[7:])[:, None])[:, 0]
-    np.testing.assert_allclose(told["chances"], chosen, atol=1e-6)
+    np.testing.assert_allclose(status["chances"], chosen, atol=1e-6)
     for at in (7, 12, 19):
         best = likely[at - 1].argsort(descending=True).tolist()
         expected = [token for token in best if token not in session.ids[at : at + 1]][:10]
-        rivals = session.rivals(at)
-        assert list(rivals) == expected
-        np.testing.assert_allclose([*rivals.values()], likely[at - 1][expected], atol=1e-6)
+        alternatives = session.alternatives(at)
+        assert list(alternatives) == expected
+        np.testing.assert_allclose([*alternatives.values()], likely[at - 1][expected], atol=1e-6)
     for wrong in (6, 20, None):
         with pytest.raises(ArgumentError, match="7 to 19"):
-            session.rivals(wrong)
+            session.alternatives(wrong)
 
 
 def test_another_token_cuts_the_text_there_and_what_follows_is_as_if_it_had_stood_there():
     opened = letters()
     session = Session(opened)
-    session.do("begin", prompt="a head ", **WISHES)
+    session.do("begin", prompt="a head ", **OPTIONS)
     for at in (10, 7, 12, 24):  # the last one is after the text
-        before, kept = list(session.ids), session.told
-        token = list(session.rivals(at))[1]
-        told = session.do("choose", at=at, token=token, **WISHES)
+        before, previous = list(session.ids), session.status
+        token = list(session.alternatives(at))[1]
+        status = session.do("choose", at=at, token=token, **OPTIONS)
         assert session.ids[: at + 1] == [*before[:at], token]
         assert session.ids[at + 1 :] == plain(opened, session.ids[: at + 1])
-        assert told["recording"] == kept["recording"] + 1
-        for number, ids in ((kept["recording"], before), (told["recording"], session.ids)):
+        assert status["recording"] == previous["recording"] + 1
+        for number, ids in ((previous["recording"], before), (status["recording"], session.ids)):
             with heedful.record(opened.model) as recording:
                 opened.model(torch.tensor([ids]))
-            call = session.texts.call(number, 0, 1, len(ids))
+            call = session.catalogue.call(number, 0, 1, len(ids))
             torch.testing.assert_close(call.weights(), recording[1].weights(), atol=1e-6, rtol=0)
-    assert len(session.texts.names) == 5
+    assert len(session.catalogue.names) == 5
 
 
 def test_the_end_and_the_context_are_told():
     opened = letters(context_length=12)
     session = Session(opened)
-    told = session.do("begin", prompt="a head ", **WISHES)
-    assert told["tokens"] == 12
-    assert told["why"] == "the model’s context of 12 tokens is full"
-    assert told["full"]
-    with pytest.raises(ArgumentError, match="places below 12"):
-        session.do("choose", at=12, token=next(iter(session.rivals(12))), **WISHES)
+    status = session.do("begin", prompt="a head ", **OPTIONS)
+    assert status["tokens"] == 12
+    assert status["why"] == "the model’s context of 12 tokens is full"
+    assert status["full"]
+    with pytest.raises(ArgumentError, match="position below 12"):
+        session.do("choose", at=12, token=next(iter(session.alternatives(12))), **OPTIONS)
     with pytest.raises(TextError, match="13 tokens"):
-        session.do("begin", prompt="thirteen here", **WISHES)
-    assert session.told["tokens"] == 12  # what there was is there
-    session.do("begin", 2, prompt="b", **WISHES)
-    session.generation._continued.ends = frozenset(range(LETTERS.size))
+        session.do("begin", prompt="thirteen here", **OPTIONS)
+    assert session.status["tokens"] == 12  # the text before remains
+    session.do("begin", 2, prompt="b", **OPTIONS)
+    session.generation._continuation.ends = frozenset(range(LETTERS.size))
     assert session.generation.work()
-    assert (session.told["tokens"], session.told["why"]) == (3, "the model ended the text here")
+    assert (session.status["tokens"], session.status["why"]) == (3, "the model ended the text here")
 
 
 def test_nobody_who_looks_stops_it(monkeypatch):
-    """Also while no question comes between two tokens, as when the tab is closed."""
+    """It also stops if no request comes between two tokens, as when the tab is closed."""
     session = Session(letters())
-    session.do("begin", 2, prompt="a head ", **WISHES)
-    asked, steps = session.generation._asked, iter(range(99))
+    session.do("begin", 2, prompt="a head ", **OPTIONS)
+    last_request, steps = session.generation._last_request, iter(range(99))
 
-    def going_on():
+    def may_continue():
         if next(steps) == 3:
-            monkeypatch.setattr(session.generation, "_asked", asked - of_generation.UNWATCHED - 1)
+            monkeypatch.setattr(session.generation, "_last_request", last_request - UNWATCHED - 1)
         return True
 
-    assert session.generation.work(going_on)
-    assert session.told["tokens"] == 12
-    assert "no page looked" in session.told["why"]
-    assert session.do("on", **WISHES)["tokens"] == 24
+    assert session.generation.work(may_continue)
+    assert session.status["tokens"] == 12
+    assert "no page was open" in session.status["why"]
+    assert session.do("on", **OPTIONS)["tokens"] == 24
 
 
 @pytest.mark.parametrize("error", RAISED, ids=repr)
@@ -186,30 +186,30 @@ def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(error, m
         raise error
 
     session, whole = Session(letters()), Session(letters())
-    expected = whole.do("begin", prompt="a head ", **WISHES)["chances"].tolist()
-    session.do("begin", 3, prompt="a head ", **WISHES)
+    expected = whole.do("begin", prompt="a head ", **OPTIONS)["chances"].tolist()
+    session.do("begin", 3, prompt="a head ", **OPTIONS)
     with monkeypatch.context() as broken:
-        broken.setattr(session.generation._continued, "logits", fails)
+        broken.setattr(session.generation._continuation, "logits", fails)
         session.generation.work()
-    assert session.told["why"] == f"{type(error).__name__}: by zero"
-    told = session.do("on", **WISHES | {"temperature": 0})
-    assert len(told["chances"]) == told["tokens"] - told["prompt"] == 15
-    assert told["chances"].tolist()[:3] == expected[:3]
+    assert session.status["why"] == f"{type(error).__name__}: by zero"
+    status = session.do("on", **OPTIONS | {"temperature": 0})
+    assert len(status["chances"]) == status["tokens"] - status["prompt"] == 15
+    assert status["chances"].tolist()[:3] == expected[:3]
 
 
 def test_a_text_of_nothing_and_an_encoder_decoder():
     session = Session(letters(), "")
-    assert (session.told["tokens"], session.texts.names) == (1, ["from nothing"])
+    assert (session.status["tokens"], session.catalogue.names) == (1, ["empty prompt"])
     config = Seq2SeqConfig(vocabulary=LETTERS.size + 2, context_length=24, width=24, layers=1,
                            heads=2)  # fmt: skip
     opened = LoadedSeq2Seq(every_kind.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
     session = Session(opened, "from source")
-    told = session.do("begin", prompt="from source", tokens=6, temperature=0)
-    assert told["tokens"] <= 7
-    calls = session.texts.about()[0]["texts"][0]["calls"]
+    status = session.do("begin", prompt="from source", tokens=6, temperature=0)
+    assert status["tokens"] <= 7
+    calls = session.catalogue.about()[0]["texts"][0]["calls"]
     [cross] = [call for call in calls if call["kind"] == "cross"]
-    assert cross["shape"] == [2, told["tokens"], 12]
-    call = session.texts.call(0, 0, 2, told["tokens"])
+    assert cross["shape"] == [2, status["tokens"], 12]
+    call = session.catalogue.call(0, 0, 2, status["tokens"])
     assert (call.key_tokens[-1], call.query_tokens[0]) == ("■", "▶")
     with torch.inference_mode(), heedful.record(opened.model) as recording:
         opened.model(opened.rows("from source", target="")[0], torch.tensor([session.ids]))
@@ -224,11 +224,11 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("deed", "words"), WRONG)
-def test_words_that_do_not_fit_change_nothing(deed, words):
+@pytest.mark.parametrize(("action", "words"), WRONG)
+def test_words_that_do_not_fit_change_nothing(action, words):
     session = Session(letters())
     with pytest.raises((ArgumentError, TextError)):
-        session.do(deed, **words)
-    with pytest.raises(ArgumentError, match="an object of words"):
-        session.generation.do(deed, None)
-    assert (session.told["tokens"], session.told["runs"]) == (7, False)
+        session.do(action, **words)
+    with pytest.raises(ArgumentError, match="a JSON object"):
+        session.generation.do(action, None)
+    assert (session.status["tokens"], session.status["runs"]) == (7, False)

@@ -1,4 +1,4 @@
-"""What a page may ask: each number is the library's, or says that it is not; what is wrong is refused."""  # noqa: E501
+"""Handlers of requests: exact numbers equal the library's, and wrong parameters are refused."""
 
 import math
 
@@ -11,14 +11,14 @@ from process_defaults import default_elsewhere, default_type
 from heedful.errors import ArgumentError, RunError
 from heedful.recording.certificate import Check
 from heedful.recording.row_sums import RowSums
-from heedful.views.explorer import handlers as of_answers
+from heedful.views.explorer import handlers as handlers_module
 from heedful.views.explorer import overview as of_overview
 from heedful.views.explorer import region_jobs as of_region
 from heedful.views.explorer import region_jobs as of_shares
 from heedful.views.explorer import tiles
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.file_contents import Contents
-from heedful.views.explorer.handlers import Answers
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.file_contents import FileContents
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
 KINDS = ["causal", "windowed", "grouped", "padded", "cross", "generated", "sinks", "with values"]
@@ -30,19 +30,19 @@ def recordings():
 
 
 def asking(recording, **options):
-    """A function that asks about one recording, and its answers."""
-    answers = Answers(Texts({"one": recording}, **options))
+    """A function that requests numbers of a recording and unpacks the response."""
+    handlers = Handlers(Catalogue({"one": recording}, **options))
 
     def ask(question, call="0.0.0", **words):
-        given = {name: str(word) for name, word in words.items()}
-        return unpacked(answers.ask(question, {"call": call, **given}))
+        strings = {name: str(word) for name, word in words.items()}
+        return unpacked(handlers.handle(question, {"call": call, **strings}))
 
-    ask.answers = answers
+    ask.handlers = handlers
     return ask
 
 
 def last_of(recording, kind):
-    """The last call, and where it stands; of a generation that of the whole."""
+    """The last call and its indices; of a generation, the stitched one."""
     calls = recording.stitched() if kind == "generated" else list(recording)
     return calls[-1], f"0.0.{len(calls) - 1}"
 
@@ -54,13 +54,13 @@ def test_rows_columns_and_parts_are_the_weights(recordings, kind):
     weights = call.weights()
     for heads in ([0], [H - 1], list(range(H))):
         mean = weights[heads].mean(0)
-        asked = ",".join(map(str, heads))
-        head, found = ask("row", where, heads=asked, at=N - 1)
+        numbers = ",".join(map(str, heads))
+        head, found = ask("row", where, heads=numbers, at=N - 1)
         assert head["word"] == "exact"
         np.testing.assert_allclose(found["weights"], mean[N - 1], atol=2e-6)
-        own = torch.stack([call.weights(call.heads[i], [N - 1])[0] for i in heads])
-        np.testing.assert_array_equal(found["weights"], own.mean(0))
-        head, found = ask("column", where, heads=asked, at=1)
+        rows = torch.stack([call.weights(call.heads[i], [N - 1])[0] for i in heads])
+        np.testing.assert_array_equal(found["weights"], rows.mean(0))
+        head, found = ask("column", where, heads=numbers, at=1)
         assert head["word"] == "exact"
         np.testing.assert_allclose(found["weights"], mean[:, 1], atol=2e-6)
     region = {"queries": f"1-{N}", "keys": f"0-{M - 1}"}
@@ -98,13 +98,13 @@ def test_heads_are_those_of_the_recording(recordings, kind):
     ask, heads = asking(recordings[kind]), recordings[kind].heads()
     for call in range(len(list(recordings[kind]))):
         head, found = ask("scores", f"0.0.{call}")
-        expected = [one for one in heads if one.call == call]
-        assert (head["word"], head["kinds"]) == ("exact", [one.kind for one in expected])
+        expected = [head for head in heads if head.call == call]
+        assert (head["word"], head["kinds"]) == ("exact", [head.kind for head in expected])
         for name in expected[0].scores:
-            for prefix, of in (("", "scores"), ("chance ", "chance"), ("queries ", "queries")):
-                numbers = [getattr(one, of)[name] for one in expected]
-                told = [math.nan if number is None else number for number in numbers]
-                np.testing.assert_array_equal(found[prefix + name], np.float32(told))
+            for prefix, field in (("", "scores"), ("chance ", "chance"), ("queries ", "queries")):
+                numbers = [getattr(each, field)[name] for each in expected]
+                numbers = [math.nan if number is None else number for number in numbers]
+                np.testing.assert_array_equal(found[prefix + name], np.float32(numbers))
 
 
 def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch):
@@ -119,18 +119,18 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
     exact = call.heatmap(32, reduce="max").numpy()
     assert (head["word"], maps["maps"].shape) == ("sampled", exact.shape)
     assert (maps["maps"] <= exact + 4e-6).all()
-    work = ask.answers.background.work
+    work = ask.handlers.background.work
     left = iter([True] * 17)
     work(lambda: next(left, False))  # eight runs of each of two heads
     head, found = ask("scores")
     assert head["word"] == "sampled"
     assert head["kinds"] != ["", ""]
-    np.testing.assert_allclose(found["broad"], [one.broad for one in heads], atol=0.1)
+    np.testing.assert_allclose(found["broad"], [each.broad for each in heads], atol=0.1)
     assert 0 < found["queries broad"][0] <= 8 * 16
     while work():
         pass
     head, found = ask("scores")
-    assert (head["word"], head["kinds"]) == ("exact", [one.kind for one in heads])
+    assert (head["word"], head["kinds"]) == ("exact", [each.kind for each in heads])
     for name, number in heads[1].scores.items():
         assert found[name][1] == pytest.approx(number, abs=1e-6, nan_ok=True) or number is None
     head, maps = ask("small")
@@ -145,7 +145,7 @@ def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
     ask = asking(recordings["long"])
     head, found = ask("tile", place="1,5,0,0", reduce="max")
     assert (head["word"], head["done"]) == ("sampled", 0)
-    while ask.answers.background.work():
+    while ask.handlers.background.work():
         pass
     head, exact = ask("tile", place="1,5,0,0", reduce="max")
     assert head["word"] == "exact"
@@ -157,11 +157,11 @@ def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
 
 @pytest.mark.parametrize("question", ["column", "tile"])
 def test_where_rows_are_not_known_they_are_computed_meanwhile(recordings, monkeypatch, question):
-    monkeypatch.setattr(of_answers, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(handlers_module, "WHOLE_ROWS", 100)
     monkeypatch.setattr(of_region, "BAND", 600 * 40)
     call, ask = recordings["long"][0], asking(recordings["long"])
     weights = call.weights(1)
-    shown = ask.answers.texts.call(0, 0, 0)
+    shown = ask.handlers.catalogue.call(0, 0, 0)
     shown.sums = RowSums(torch.full((2, 600), torch.nan), torch.arange(600))
     words = {"column": {"heads": 1, "at": 7}, "tile": {"place": "1,0,1,1"}}[question]
     head, found = ask(question, **words)
@@ -170,7 +170,7 @@ def test_where_rows_are_not_known_they_are_computed_meanwhile(recordings, monkey
         known = ~np.isnan(found["weights"])
         assert 0 < known.sum() < 600
         np.testing.assert_allclose(found["weights"][known], weights[known, 7], atol=1e-6)
-    while ask.answers.background.work():
+    while ask.handlers.background.work():
         pass
     head, found = ask(question, **words)
     assert head == {"word": "exact"}
@@ -198,7 +198,7 @@ def test_the_strongest_cells_are_those_of_the_region(recordings, monkeypatch):
     head, _ = ask("strongest", **region)
     assert (head["word"], head["done"]) == ("sampled", 0)
     assert head["cells"][0][0] <= best[0] + 1e-6
-    while ask.answers.background.work():
+    while ask.handlers.background.work():
         pass
     head, _ = ask("strongest", **region)
     assert head["word"] == "exact"
@@ -227,7 +227,7 @@ def test_tokens_are_cut_and_found_whatever_their_case():
 
 def test_a_refuted_call_says_so_and_harms_no_other(recordings):
     ask = asking(every_kind.of_gpt())
-    call = ask.answers.texts.call(0, 0, 1)
+    call = ask.handlers.catalogue.call(0, 0, 1)
     call.check = Check(9.0, 1.0, 4, where="head 0")
     assert call.proof == "refuted"
     for question, words in {
@@ -240,7 +240,7 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
         "small": {},
         "segments": {"keys": "0-2"},
     }.items():
-        with pytest.raises(RunError, match="not recorded truthfully"):
+        with pytest.raises(RunError, match="not recorded correctly"):
             ask(question, "0.0.1", **words)
     head, found = ask("scores", "0.0.1")
     assert head["kinds"] == ["-"] * 3
@@ -249,15 +249,15 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
 
 
 def expected(call, keys, queries):
-    """What the library's table says, (H, A, B) and (H, A)."""
+    """Shares and chances from the library's table, (H, A, B), and queries, (H, A)."""
     found = call.segments(keys, queries=queries)
     from_ = list(dict.fromkeys(row.from_ for row in found))
     to = [name for name in dict.fromkeys(row.to for row in found) if name != "learned sink"]
-    of = {(row.head, row.from_, row.to): row for row in found}
-    parts = [[[of[head, a, b] for b in to] for a in from_] for head in call.heads]
+    rows = {(row.head, row.from_, row.to): row for row in found}
+    parts = [[[rows[head, a, b] for b in to] for a in from_] for head in call.heads]
 
     def numbers(name):
-        as_rows = [[[getattr(row, name) for row in line] for line in one] for one in parts]
+        as_rows = [[[getattr(row, name) for row in line] for line in head] for head in parts]
         return np.array(as_rows, dtype=float)
 
     return {"share": numbers("share"), "chance": numbers("chance"),
@@ -271,20 +271,20 @@ def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch
         monkeypatch.setattr(of_shares, "FEW", 0)
         monkeypatch.setattr(of_shares, "BAND", 20)
     ask = asking(recordings[kind])
-    calls = ask.answers.texts._text(0, 0, None).calls
+    calls = ask.handlers.catalogue._text(0, 0, None).calls
     call, where = calls[-1], f"0.0.{len(calls) - 1}"
     _, N, M = call.shape
     keys = {"first": slice(0, 2), "odd": [2, M - 1], "middle": [1, 3]}
     words = {"keys": f"0-2;2-3,{M - 1}-{M};1-2,3-4"}
     queries = None
-    if call.crosses:
+    if call.is_cross:
         queries, words["queries"] = {"late": slice(1, N)}, f"1-{N}"
     about, found = ask("segments", where, **words)
     if in_steps:
         assert about["word"] != "exact"
         assert not found
         assert about["done"] == 0
-        while ask.answers.background.work(iter([True, False]).__next__):
+        while ask.handlers.background.work(iter([True, False]).__next__):
             about, found = ask("segments", where, **words)
             assert about["word"] == "exact" or 0 < about["done"] < 1
     assert about["word"] == "exact"
@@ -296,7 +296,7 @@ def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch
 
 
 def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):
-    about = asking(recordings["cross"], segments={"a": [0, 1, 3]}).answers.texts.about()
+    about = asking(recordings["cross"], segments={"a": [0, 1, 3]}).handlers.catalogue.about()
     [text] = about[0]["texts"]
     assert text["crosses"]
     assert text["marks"] == {"source": [{"name": "a", "runs": [[0, 2], [3, 4]]}], "target": []}
@@ -304,7 +304,7 @@ def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):
     assert reads["cross"] == ["target", "source"]
     assert reads["causal"] == ["target", "target"]
     with pytest.raises(ArgumentError, match="token"):
-        Texts({"one": recordings["causal"]}, segments={"a": [9999]})
+        Catalogue({"one": recordings["causal"]}, segments={"a": [9999]})
 
 
 CELL = {"head": "0", "query": "1", "key": "0"}
@@ -336,15 +336,15 @@ WRONG = [
 
 @pytest.mark.parametrize(("question", "words"), WRONG, ids=lambda value: str(value)[:40])
 def test_what_does_not_fit_is_refused_in_a_line(recordings, question, words):
-    answers = Answers(Texts({"one": recordings["causal"]}))
+    handlers = Handlers(Catalogue({"one": recordings["causal"]}))
     with pytest.raises(ArgumentError) as error:
-        answers.ask(question, {"call": "0.0.0", **words})
+        handlers.handle(question, {"call": "0.0.0", **words})
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
 
 
 BY_DEFAULT = ("biased", "capped", "cross", "padded", "sinks")
-ASKED = {
+REQUESTS = {
     "small": {},
     "scores": {},
     "row": {"heads": "0", "at": "2"},
@@ -353,21 +353,21 @@ ASKED = {
 }
 
 
-def told(recording):
-    """All of a file, and some answers of a server."""
-    texts = Texts({"a": recording})
-    answers = Answers(texts)
-    asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in ASKED.items()]
-    contents = Contents(texts, 40_000, 16, lambda share: None)
-    inputs = [contents.inputs[of].parts(place) for of, place, _ in contents.heads]
-    return [contents.deflated({}), *inputs, *asked]
+def file_and_responses(recording):
+    """All data of a standalone page, and some responses of a server."""
+    catalogue = Catalogue({"a": recording})
+    handle = Handlers(catalogue).handle
+    responses = [handle(name, {"call": "0.0.0", **words}) for name, words in REQUESTS.items()]
+    contents = FileContents(catalogue, 40_000, 16, lambda share: None)
+    inputs = [contents.inputs[where].parts(place) for where, place, _ in contents.heads]
+    return [contents.deflated({}), *inputs, *responses]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
-@pytest.mark.parametrize("of", BY_DEFAULT)
-def test_another_default_changes_nothing(of, kind):
-    recording = every_kind.MADE[of]()
-    expected = told(recording)
+@pytest.mark.parametrize("name", BY_DEFAULT)
+def test_another_default_changes_nothing(name, kind):
+    recording = every_kind.MADE[name]()
+    expected = file_and_responses(recording)
     with default_elsewhere() if kind is None else default_type(kind):
-        found = told(recording)
-    assert found == expected
+        responses = file_and_responses(recording)
+    assert responses == expected

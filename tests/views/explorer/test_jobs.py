@@ -1,4 +1,4 @@
-"""Questions in turn and work in steps: the newest first, and a failure harms nothing else."""
+"""The worker thread and its jobs: the newest request comes first, and a failure stays alone."""
 
 import errno
 import threading
@@ -7,41 +7,41 @@ import pytest
 from raised import RAISED
 
 from heedful.errors import RunError
-from heedful.views.explorer.jobs import Background, FaultError, Job, RefusedError, Turns
+from heedful.views.explorer.jobs import Background, FaultError, Job, RefusedError, Worker
 
 IN_GENERATORS = [error for error in RAISED if not isinstance(error, StopIteration)]
 
 
 class Counted(Job):
-    def __init__(self, name, done, steps=2, error=None):
-        self.name, self.told, self.count, self.error = name, done, steps, error
+    def __init__(self, name, log, steps=2, error=None):
+        self.name, self.log, self.count, self.error = name, log, steps, error
 
     def steps(self):
         for i in range(self.count):
             if self.error:
                 raise self.error
-            self.told.append(self.name)
+            self.log.append(self.name)
             self.done = (i + 1) / self.count
             yield
 
 
 def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
-    background, told = Background(), []
-    jobs = {name: Counted(name, told) for name in "abcd"}
-    background.know(jobs["a"])
-    background.know(jobs["b"])
-    background.show(jobs["c"])
-    background.show(jobs["d"])
-    background.show(jobs["c"])  # wanted again, and now the newest
+    background, log = Background(), []
+    jobs = {name: Counted(name, log) for name in "abcd"}
+    background.enqueue(jobs["a"])
+    background.enqueue(jobs["b"])
+    background.prioritize(jobs["c"])
+    background.prioritize(jobs["d"])
+    background.prioritize(jobs["c"])  # requested again, and now the newest
     while background.work():
         pass
-    assert "".join(told) == "ccddaabb"
-    background.show(jobs["a"])  # is whole
+    assert "".join(log) == "ccddaabb"
+    background.prioritize(jobs["a"])  # is complete
     assert not background.work()
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "not computed: No space left on device"),
         (RunError("not the model's"), "not the model's"),
@@ -49,37 +49,37 @@ def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
         *((error, f"not computed: {type(error).__name__}: by zero") for error in IN_GENERATORS),
     ],
 )
-def test_a_job_that_fails_says_why_in_a_line_and_is_not_begun_again(error, said):
-    background, told = Background(), []
-    bad, good = Counted("bad", told, error=error), Counted("good", told)
-    background.show(good)
-    background.show(bad)
+def test_a_job_that_fails_says_why_in_a_line_and_is_not_begun_again(error, message):
+    background, log = Background(), []
+    bad, good = Counted("bad", log, error=error), Counted("good", log)
+    background.prioritize(good)
+    background.prioritize(bad)
     while background.work():
-        background.show(bad)
-    assert told == ["good", "good"]
-    assert bad.said == {"note": said, "done": 1.0}
-    assert not bad.build()  # what it has is never told as all
+        background.prioritize(bad)
+    assert log == ["good", "good"]
+    assert bad.status == {"note": message, "done": 1.0}
+    assert not bad.build()  # partial work never counts as complete
 
 
 @pytest.fixture
-def turns():
-    made = []
+def start():
+    workers = []
 
-    def make(*given):
-        made.append(Turns(*given))
-        return made[-1]
+    def start(*arguments):
+        workers.append(Worker(*arguments))
+        return workers[-1]
 
-    yield make
-    for one in made:
-        one.end()
+    yield start
+    for worker in workers:
+        worker.shutdown()
 
 
 class Held:
-    """Keeps the thread busy until it is let go."""
+    """Keeps the thread busy until `go` is set."""
 
-    def __init__(self, turns):
+    def __init__(self, worker):
         self.began, self.go = threading.Event(), threading.Event()
-        self.answer = turns.ask(self)
+        self.answer = worker.submit(self)
         assert self.began.wait(5)
 
     def __call__(self):
@@ -87,11 +87,11 @@ class Held:
         assert self.go.wait(5)
 
 
-def test_the_newest_question_comes_first_and_none_that_nobody_waits_for(turns):
+def test_the_newest_question_comes_first_and_none_that_nobody_waits_for(start):
     order = []
-    asked = turns()
-    held = Held(asked)
-    answers = [asked.ask(lambda i=i: order.append(i) or i) for i in range(5)]
+    worker = start()
+    held = Held(worker)
+    answers = [worker.submit(lambda i=i: order.append(i) or i) for i in range(5)]
     assert answers[2].cancel()
     held.go.set()
     assert [answers[i].result(5) for i in (0, 1, 3, 4)] == [0, 1, 3, 4]
@@ -99,24 +99,24 @@ def test_the_newest_question_comes_first_and_none_that_nobody_waits_for(turns):
 
 
 @pytest.mark.parametrize("error", [*RAISED, RunError("wrong")], ids=repr)
-def test_a_question_that_fails_harms_no_other(turns, error):
+def test_a_question_that_fails_harms_no_other(start, error):
     def fails():
         raise error
 
-    asked = turns()
-    held = Held(asked)
-    good, bad = asked.ask(lambda: "found"), asked.ask(fails)
+    worker = start()
+    held = Held(worker)
+    good, bad = worker.submit(lambda: "found"), worker.submit(fails)
     held.go.set()
-    answer = bad.exception(5)
+    raised = bad.exception(5)
     assert good.result(5) == "found"
-    assert asked.ask(lambda: "later").result(5) == "later"
+    assert worker.submit(lambda: "later").result(5) == "later"
     if isinstance(error, RunError):
-        assert answer is error
+        assert raised is error
     else:
-        assert (type(answer), str(answer)) == (FaultError, f"{type(error).__name__}: by zero")
+        assert (type(raised), str(raised)) == (FaultError, f"{type(error).__name__}: by zero")
 
 
-def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(turns):
+def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(start):
     ended = threading.Event()
 
     def work(going_on):
@@ -125,14 +125,14 @@ def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(turns):
         ended.set()
         return False
 
-    asked = turns(work)
-    held = Held(asked)
-    waiting = asked.ask(lambda: 1)
-    asked.end(0)
+    worker = start(work)
+    held = Held(worker)
+    waiting = worker.submit(lambda: 1)
+    worker.shutdown(0)
     with pytest.raises(RefusedError, match="ended"):
         waiting.result(5)
     with pytest.raises(RefusedError, match="ended"):
-        asked.ask(lambda: 1).result(5)
+        worker.submit(lambda: 1).result(5)
     held.go.set()
-    asked.end()
-    assert not asked._thread.is_alive()
+    worker.shutdown()
+    assert not worker._thread.is_alive()

@@ -1,4 +1,4 @@
-"""The page as one file: its size, its numbers beside the library's, and what no token can do."""
+"""The standalone page: its size, its numbers compared with the library's, and its safety."""
 
 import base64
 import hashlib
@@ -22,10 +22,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.ops import masks
 from heedful.ops.masks import Dense, KeyRanges, Padding, Window
 from heedful.views.explorer import one_file
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.handlers import Answers
-from heedful.views.explorer.overview import Pictured
-from heedful.views.explorer.stored_inputs import Inputs, mask_as_data
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.handlers import Handlers
+from heedful.views.explorer.overview import Thumbnails
+from heedful.views.explorer.stored_inputs import StoredInputs, mask_as_data
 from heedful.views.explorer.wire import packed, unpacked
 
 
@@ -39,13 +39,13 @@ def random_ones(heads, tokens, width=16):
 
 
 def elements(page):
-    """What stands in the elements that no browser runs, inflated, by their ids."""
+    """The inflated contents of the inert script elements, by id."""
     found = re.findall(r'<script type="application/octet-stream" id="([^"]+)">([^<]*)<', page)
     return {name: zlib.decompress(base64.b64decode(text)) for name, text in found}
 
 
 def parts_of(data):
-    """Parts behind their lengths, as (head, arrays) by their names."""
+    """The parts of the data as (head, arrays), by name."""
     found = {}
     while data:
         (length,) = struct.unpack_from("<I", data)
@@ -56,45 +56,45 @@ def parts_of(data):
 
 
 def numbers_of(head, arrays):
-    """The numbers of a part as a page reads them."""
+    """The numbers of a part as the page decodes them."""
     planes = arrays["numbers"]
     codes = np.moveaxis(planes, 0, -1).copy()
     if "low" not in arrays:
         return codes.view(np.float32)[..., 0]
     codes = codes.view(np.uint16)[..., 0].astype(float)
-    found = arrays["low"] + (codes - 1) * arrays["step"]
-    return np.where(codes == 0, -np.inf, found)
+    decoded = arrays["low"] + (codes - 1) * arrays["step"]
+    return np.where(codes == 0, -np.inf, decoded)
 
 
 def written(path, recordings, **options):
-    """The parts of a file, its elements, and what was said of it."""
-    told = one_file.write(path, Texts(recordings), "a title", **options)
-    assert told.bytes == path.stat().st_size
+    """The parts of a file, its other elements, and its summary."""
+    summary = one_file.write(path, Catalogue(recordings), "a title", **options)
+    assert summary.bytes == path.stat().st_size
     inside = elements(path.read_text("utf-8"))
-    return parts_of(inside.pop("numbers")), inside, told
+    return parts_of(inside.pop("numbers")), inside, summary
 
 
-def held(inside):
-    """The heads that have query and key, as call and place."""
+def stored(inside):
+    """The heads whose query and key are stored, as call and place."""
     return [name.removeprefix("query-") for name in inside if name.startswith("query-")]
 
 
 def test_no_file_is_larger_than_its_limit_and_the_strongest_come_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(one_file, "_bits", lambda *given: 16)
+    monkeypatch.setattr(one_file, "_bits", lambda *arguments: 16)
     recording = random_ones(6, 400)
     scores = [head.scores.get(head.kind) or 0.0 for head in recording.heads()]
     full = written(tmp_path / "a.html", {"a": recording})[2].bytes / 1e6
-    assert len(held(written(tmp_path / "b.html", {"a": recording}, limit=full + 0.01)[1])) == 6
-    parts, inside, told = written(tmp_path / "c.html", {"a": recording}, limit=full - 0.1)
-    assert told.bytes <= (full - 0.1) * 1e6
-    mine = [int(name.rpartition("-")[2]) for name in held(inside)]
-    assert 0 < len(mine) < 6
-    assert f"query and key of {len(mine)} of 6 heads" in told.said
-    assert min(scores[h] for h in mine) >= max(scores[h] for h in range(6) if h not in mine)
+    assert len(stored(written(tmp_path / "b.html", {"a": recording}, limit=full + 0.01)[1])) == 6
+    parts, inside, summary = written(tmp_path / "c.html", {"a": recording}, limit=full - 0.1)
+    assert summary.bytes <= (full - 0.1) * 1e6
+    places = [int(name.rpartition("-")[2]) for name in stored(inside)]
+    assert 0 < len(places) < 6
+    assert f"computes the weights of {len(places)} of 6 heads" in summary.sentences
+    assert min(scores[h] for h in places) >= max(scores[h] for h in range(6) if h not in places)
     small, true = parts["call 0.0.0"][1]["small"], recording[0].heatmap(32, reduce="max").numpy()
     assert small.shape == true.shape
     seen = ~np.isnan(small)
-    assert (small[seen] >= true[seen] - 1e-6).all()  # half precision, and never too low
+    assert (small[seen] >= true[seen] - 1e-6).all()  # half precision, rounded up
     assert small[seen] == pytest.approx(true[seen], rel=1e-3)
 
 
@@ -109,26 +109,26 @@ def test_what_there_is_no_room_for_is_refused(tmp_path):
 def test_pictures_by_definition(side, window):
     """Gathered in two runs of rows, which begin within a cell."""
     call, size = of_gpt(6, SENTENCE * 3, window=window)[1], 3 * len(SENTENCE)
-    pictures = Pictured(call, side)
+    thumbnails = Thumbnails(call, side)
     for run in (range(29), range(29, size)):
-        call.gathered(pictures, within=run)
-    found, hidden = pictures.result(), pictures.hidden(call)
+        call.gather(thumbnails, within=run)
+    maps, hidden = thumbnails.result(), thumbnails.hidden(call)
     weights, cell = call.weights().numpy(), -(-size // side)
-    for h, r, c in np.ndindex(found.shape):
+    for h, r, c in np.ndindex(maps.shape):
         part = np.s_[r * cell : (r + 1) * cell, c * cell : (c + 1) * cell]
-        assert float(found[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
+        assert float(maps[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
         assert bool(hidden[0, r, c]) == (not (weights[h][part] > 0).any())
 
 
 def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
     recording = of_gpt()
-    texts = Texts({"a": recording})
+    catalogue = Catalogue({"a": recording})
     parts, _, _ = written(tmp_path / "a.html", {"a": recording})
     head, arrays = parts["call 0.0.1"]
-    true, numbers = unpacked(Answers(texts).ask("scores", {"call": "0.0.1"}))
+    true, numbers = unpacked(Handlers(catalogue).handle("scores", {"call": "0.0.1"}))
     assert head["kinds"] == true["kinds"]
-    for name, of in numbers.items():
-        np.testing.assert_array_equal(arrays[name], of)
+    for name, expected in numbers.items():
+        np.testing.assert_array_equal(arrays[name], expected)
     names = parts[f"shared {head['queries']}"][0]["tokens"]
     assert names == recording[1].query_tokens
     assert len([name for name in parts if name.startswith("shared")]) == 1  # one text, once
@@ -150,8 +150,8 @@ MASKS = [
 def test_a_mask_by_its_numbers_and_bits(mask):
     query, key = torch.randn(2, 5, 4), torch.randn(2, 11, 4)
     call = next(iter(cross()[0:1]))
-    causes = call.causes._replace(query=query, key=key, mask=mask, bias=None)
-    call = replace(call, causes=causes, sums=None, value=None, chosen=None)
+    inputs = call.causes._replace(query=query, key=key, mask=mask, bias=None)
+    call = replace(call, causes=inputs, sums=None, value=None, chosen=None)
     parts, arrays = mask_as_data(call)
     table = torch.ones(2, 5, 11, dtype=torch.bool) if mask is None else mask.crop((2, 5, 11))
     table = table.expand(2, 5, 11)
@@ -182,9 +182,9 @@ def by_numbers(parts, arrays, h, n, m):
 @pytest.mark.parametrize(("bits", "within"), [(32, 1e-5), (16, 1e-4), (15, 2e-4)])
 def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, within):
     [call] = random_ones(2, 60)
-    of = call.causes
-    call = replace(call, causes=of._replace(query=of.query * large, key=of.key / large), sums=None)
-    inputs = Inputs("0.0.0", call, bits)
+    query, key = call.causes.query * large, call.causes.key / large
+    call = replace(call, causes=call.causes._replace(query=query, key=key), sums=None)
+    inputs = StoredInputs("0.0.0", call, bits)
     off = []
     for h in (0, 1):
         parts = {name: unpacked(data) for name, data in inputs.parts(h).items()}
@@ -202,9 +202,9 @@ def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, wi
 def test_fewer_bits_where_there_is_little_room_and_how_far_off_they_are_is_said(tmp_path):
     recording = random_ones(2, 300, width=64)
     for limit, bits in ((2, 32), (0.3, 16), (0.2, 15)):
-        assert one_file._bits(Texts({"a": recording}), int(limit * 1e6)) == bits
-    parts, _, told = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
-    within = float(re.search(r"within (\S+) of", told.said)[1])
+        assert one_file._bits(Catalogue({"a": recording}), int(limit * 1e6)) == bits
+    parts, _, summary = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
+    within = float(re.search(r"by at most (\S+)\.", summary.sentences)[1])
     off = parts["about"][0]["file"]["difference"]
     assert 0 < off <= within <= 2 * off
 
@@ -215,23 +215,23 @@ def test_a_bias_that_is_of_distances_is_kept_as_such():
     slopes = torch.tensor([0.5, 0.25])[:, None, None]
     for bias in (slopes * distance, torch.randn(2, 40, 40), torch.randn(2, 1, 40)):
         other = replace(call, causes=call.causes._replace(bias=bias), sums=None)
-        inputs = Inputs("0.0.0", other, 16)
+        inputs = StoredInputs("0.0.0", other, 16)
         names = inputs.about()["bias"]
         assert len(names) == len(bias)
         head, arrays = unpacked(inputs.parts(1)[names[-1]])
         if bias.shape[1] == 40 and bias[0, 0, 0] == bias[0, 1, 1]:
             assert arrays["distances"][12 - 30 + 39] == bias[1, 30, 12]
         else:
-            found = numbers_of(head, arrays).reshape(arrays["shape"])
-            assert found == pytest.approx(bias[-1].numpy(), abs=1e-4)
+            numbers = numbers_of(head, arrays).reshape(arrays["shape"])
+            assert numbers == pytest.approx(bias[-1].numpy(), abs=1e-4)
         assert inputs.difference < 1e-3
 
 
 def test_maps_without_query_and_key_carry_their_weights(tmp_path):
     true = random_ones(3, 50)[0].weights()
     recording = heedful.recording.from_attentions([true[None]])
-    assert len(held(written(tmp_path / "a.html", {"a": recording})[1])) == 3
-    inputs = Inputs("0.0.0", recording[0], 16)
+    assert len(stored(written(tmp_path / "a.html", {"a": recording})[1])) == 3
+    inputs = StoredInputs("0.0.0", recording[0], 16)
     for h in range(3):
         parts = {name: unpacked(data) for name, data in inputs.parts(h).items()}
         head, arrays = parts[inputs.about()["bias"][h]]
@@ -245,20 +245,20 @@ def test_heads_that_share_a_key_share_its_part(tmp_path):
     _, inside, _ = written(tmp_path / "a.html", {"a": recording})
     keys = sorted(name for name in inside if name.startswith("key-0.0.1"))
     assert keys == ["key-0.0.1-0", "key-0.0.1-1"]
-    assert len([name for name in held(inside) if name.startswith("0.0.1")]) == 6
-    own = unpacked(inside["query-0.0.1-5"])[1]["values"]
-    assert own == pytest.approx(recording[1].value[1].norm(dim=-1).numpy(), rel=1e-5)
+    assert len([name for name in stored(inside) if name.startswith("0.0.1")]) == 6
+    norms = unpacked(inside["query-0.0.1-5"])[1]["values"]
+    assert norms == pytest.approx(recording[1].value[1].norm(dim=-1).numpy(), rel=1e-5)
 
 
 def test_names_are_text_and_the_policy_allows_the_one_script_and_no_network(tmp_path):
     path = tmp_path / "a.html"
     recording = strange()
     name = f"{EVIL}<!--\u2028\udcff"
-    one_file.write(path, Texts({name: recording}), f"{name} · heedful")
+    one_file.write(path, Catalogue({name: recording}), f"{name} · heedful")
     page = path.read_text("utf-8")
     assert not {"<img", "<!--"} & set(re.findall("<img|<!--", page))
     scripts = re.findall(r"<script([^>]*)>", page)
-    inert = [one for one in scripts if 'type="application/octet-stream"' in one]
+    inert = [script for script in scripts if 'type="application/octet-stream"' in script]
     assert len(scripts) == len(inert) + 1 == page.count("</script>")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -274,18 +274,18 @@ def test_names_are_text_and_the_policy_allows_the_one_script_and_no_network(tmp_
 
 def test_some_layers_and_heads_alone():
     recording = of_gpt(7, heads=6, kv_heads=2, positions="rotary", values=True)
-    texts = Texts({"a": recording}, layers=[1], heads=[4, 1])
-    [about] = texts.about()[0]["texts"]
+    catalogue = Catalogue({"a": recording}, layers=[1], heads=[4, 1])
+    [about] = catalogue.about()[0]["texts"]
     assert [call["layer"] for call in about["calls"]] == [1]
-    call = texts.call(0, 0, 0)
+    call = catalogue.call(0, 0, 0)
     assert call.heads == [1, 4]
     for head in (1, 4):
         torch.testing.assert_close(call.weights(head), recording[1].weights(head))
         torch.testing.assert_close(call.value_norm(head), recording[1].value_norm(head))
     with pytest.raises(ArgumentError, match="layers 0 to 1"):
-        Texts({"a": recording}, layers=[2])
+        Catalogue({"a": recording}, layers=[2])
     with pytest.raises(ArgumentError, match="head 6"):
-        Texts({"a": recording}, heads=[0, 6])
+        Catalogue({"a": recording}, heads=[0, 6])
 
 
 TYPES = ["float16", "float32", "int32", "uint8"]
@@ -313,16 +313,16 @@ def test_a_head_and_arrays_come_back(head, parts):
     data = packed(head, **named)
     (length,) = struct.unpack_from("<I", data)
     assert (4 + length) % 8 == 0
-    found, came = unpacked(data)
-    assert found == json.loads(json.dumps(head))
-    assert list(came) == list(named)
-    for part, back in zip(parts, came.values(), strict=True):
+    header, received = unpacked(data)
+    assert header == json.loads(json.dumps(head))
+    assert list(received) == list(named)
+    for part, back in zip(parts, received.values(), strict=True):
         assert (back.dtype, back.shape) == (part.dtype, part.shape)
         np.testing.assert_array_equal(back, part)
 
 
 def test_wider_types_are_narrowed_and_what_is_no_number_has_a_word():
     head = {"log": -math.inf, "most": [math.inf, {"mean": math.nan}]}
-    found, came = unpacked(packed(head, a=torch.ones(2, dtype=torch.float64), b=torch.arange(3)))
-    assert found == {"log": "-inf", "most": ["inf", {"mean": None}]}
-    assert (came["a"].dtype, came["b"].dtype) == (np.float32, np.int32)
+    header, parts = unpacked(packed(head, a=torch.ones(2, dtype=torch.float64), b=torch.arange(3)))
+    assert header == {"log": "-inf", "most": ["inf", {"mean": None}]}
+    assert (parts["a"].dtype, parts["b"].dtype) == (np.float32, np.int32)

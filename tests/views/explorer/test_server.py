@@ -1,4 +1,4 @@
-"""The server as a stranger meets it: who may ask, what is refused, and what harms nobody else."""
+"""The server: access control, refused requests, and failures that affect no other request."""
 
 import http.client
 import os
@@ -22,9 +22,9 @@ from heedful.errors import TextError
 from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
 from heedful.recording import load
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.handlers import QUESTIONS, Answers
+from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.server import MOST, Explorer
 from heedful.views.explorer.wire import unpacked
 
@@ -32,7 +32,7 @@ ROW = "/ask/row?call=0.0.0&heads=0&at=3"
 
 
 class Model:
-    """Records what it is given; a text of nothing is refused."""
+    """Records texts, and refuses an empty one."""
 
     directory, reads_pairs = Path("letters"), False
 
@@ -43,13 +43,13 @@ class Model:
 
 
 @contextmanager
-def running(model=None, generation=lambda texts: None):
+def running(model=None, generation=lambda catalogue: None):
     """An explorer of one recording on a free port, and its port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        texts = Texts({"one": every_kind.of_gpt()})
-        explorer = Explorer(Answers(texts), port, model, generation(texts))
+        catalogue = Catalogue({"one": every_kind.of_gpt()})
+        explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
         server = uvicorn.Server(
             uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
         )
@@ -60,46 +60,46 @@ def running(model=None, generation=lambda texts: None):
         yield explorer, port
         server.should_exit = True
         thread.join(10)
-        explorer.turns.end()
+        explorer.worker.shutdown()
 
 
 @pytest.fixture(scope="module")
 def served():
-    with running(Model()) as found:
-        yield found
+    with running(Model()) as explorer:
+        yield explorer
 
 
 class Browser:
-    """Asks as a browser does that was given the word; what is told of headers replaces its own."""
+    """Sends requests as a browser with the secret does; `headers` replace its headers."""
 
     def __init__(self, explorer, port):
         self.port = port
-        self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedful-{port}={explorer.word}"}
+        self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedful-{port}={explorer.secret}"}
 
     def ask(self, path, method="GET", body=None, **headers):
-        given = {**self.headers, **{name.replace("_", "-"): of for name, of in headers.items()}}
+        headers = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        for name, values in given.items():
+        for name, values in headers.items():
             for value in values if isinstance(values, list) else [values]:
                 if value is not None:
                     link.putheader(name, value)
-        if body is not None and "Content-Length" not in given and "Transfer-Encoding" not in given:
+        if body is not None and not {"Content-Length", "Transfer-Encoding"} & set(headers):
             link.putheader("Content-Length", str(len(body)))
         link.endheaders()
         if body is not None:
             link.send(body)
-        answer = link.getresponse()
-        found = answer.status, answer.read(), answer.headers
+        response = link.getresponse()
+        result = response.status, response.read(), response.headers
         link.close()
-        return found
+        return result
 
-    def status(self, *given, **headers):
-        status, said, _ = self.ask(*given, **headers)
+    def status(self, *arguments, **headers):
+        status, text, _ = self.ask(*arguments, **headers)
         if status >= 400:
-            assert said.count(b"\n") == 0
-            assert len(said) < 300
-            assert b"Traceback" not in said
+            assert text.count(b"\n") == 0
+            assert len(text) < 300
+            assert b"Traceback" not in text
         return status
 
 
@@ -110,7 +110,7 @@ def browser(served):
 
 def test_the_word_becomes_a_cookie_and_opens_the_page(served, browser):
     explorer, port = served
-    status, _, headers = browser.ask(f"/?word={explorer.word}", Cookie=None)
+    status, _, headers = browser.ask(f"/?word={explorer.secret}", Cookie=None)
     assert (status, headers["location"]) == (303, "/")
     cookie = headers["set-cookie"].lower()
     assert cookie.startswith(f"heedful-{port}=")
@@ -137,8 +137,8 @@ def test_nothing_is_told_without_the_word(browser, served, path):
 
 def test_another_host_or_a_page_of_another_origin_is_refused(browser, served):
     port = served[1]
-    ours = {"Host": f"localhost:{port}"}, {"Origin": f"http://127.0.0.1:{port}"}
-    for headers in (*ours, {"Sec_Fetch_Site": "same-origin"}):
+    allowed = {"Host": f"localhost:{port}"}, {"Origin": f"http://127.0.0.1:{port}"}
+    for headers in (*allowed, {"Sec_Fetch_Site": "same-origin"}):
         assert browser.status(ROW, **headers) == 200
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}",
                  f"127.0.0.1:{port}.evil.example", f"0.0.0.0:{port}", ""):  # fmt: skip
@@ -160,10 +160,10 @@ def test_every_answer_has_the_policy(browser):
         assert policy.startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
-        told = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+        fixed = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
                 "cross-origin-resource-policy": "same-origin", "cache-control": "no-store",
                 "access-control-allow-origin": None}  # fmt: skip
-        assert {name: headers[name] for name in told} == told
+        assert {name: headers[name] for name in fixed} == fixed
 
 
 OUTSIDE = ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "/etc/passwd", "%00", ""]
@@ -171,9 +171,9 @@ OUTSIDE = ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "/etc/passwd", 
 
 def test_what_does_not_fit_has_its_status_and_no_path_leaves_the_folder_of_the_page(browser):
     for path in OUTSIDE:
-        status, told, _ = browser.ask(f"/page/{path}")
+        status, text, _ = browser.ask(f"/page/{path}")
         assert status in (400, 404)
-        assert not re.search(b"import|root:", told)
+        assert not re.search(b"import|root:", text)
     for path, status in (
         ("/ask/row", 400), ("/ask/row?call=0.0.0&heads=%00&at=0", 400), ("/ask/__class__", 404),
         ("/record", 405),
@@ -190,23 +190,23 @@ def test_what_does_not_fit_has_its_status_and_no_path_leaves_the_folder_of_the_p
 
 @pytest.mark.parametrize("error", RAISED, ids=repr)
 def test_a_fault_of_ours_is_a_line_and_harms_no_other(error, browser, monkeypatch):
-    def broken(of, asked):
+    def broken(handlers, request):
         raise error
 
-    monkeypatch.setitem(QUESTIONS, "cell", broken)
-    status, said, _ = browser.ask("/ask/cell")
-    assert (status, said) == (500, f"{type(error).__name__}: by zero".encode())
+    monkeypatch.setitem(ENDPOINTS, "cell", broken)
+    status, text, _ = browser.ask("/ask/cell")
+    assert (status, text) == (500, f"{type(error).__name__}: by zero".encode())
     assert browser.status(ROW) == 200
 
 
 def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
     status, data, _ = browser.ask("/record", "POST", b'["a new   text"]')
     assert status == 200
-    names = [one["name"] for one in unpacked(data)[0]["recordings"]]
+    names = [recording["name"] for recording in unpacked(data)[0]["recordings"]]
     assert names[-1] == "a new text"
     assert browser.status(f"/ask/row?call={len(names) - 1}.0.0&heads=0&at=3") == 200
-    status, said, _ = browser.ask("/record", "POST", b'[""]')
-    assert (status, said) == (400, b"an empty text; write something")
+    status, text, _ = browser.ask("/record", "POST", b'[""]')
+    assert (status, text) == (400, b"an empty text; write something")
     for wrong in (b"", b"text", b"[1]", b"{}", b'["a", "b", "c"]', b"\xff", b"[" * 200_000):
         assert browser.status("/record", "POST", wrong) == 400, wrong
     evil = f"http://127.0.0.1:{served[1] + 1}"
@@ -216,13 +216,13 @@ def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
 def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, monkeypatch):
     began, go, begun = threading.Event(), threading.Event(), []
 
-    def held(of, asked):
+    def held(handlers, request):
         began.set()
         assert go.wait(10)
         return b""
 
-    monkeypatch.setitem(QUESTIONS, "small", held)
-    monkeypatch.setitem(QUESTIONS, "scores", lambda of, asked: begun.append(1) or b"")
+    monkeypatch.setitem(ENDPOINTS, "small", held)
+    monkeypatch.setitem(ENDPOINTS, "scores", lambda handlers, request: begun.append(1) or b"")
     waiting = threading.Thread(target=browser.status, args=["/ask/small"])
     waiting.start()
     assert began.wait(10)
@@ -230,9 +230,9 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
     with socket.create_connection(("127.0.0.1", port)) as gone:
         lines = [f"{name}: {value}" for name, value in browser.headers.items()]
         gone.sendall("\r\n".join(["GET /ask/scores HTTP/1.1", *lines, "", ""]).encode())
-        while not explorer.turns._waiting:
+        while not explorer.worker._waiting:
             time.sleep(0.005)
-        [(_, future)] = explorer.turns._waiting
+        [(_, future)] = explorer.worker._waiting
     for _ in range(1000):
         if future.cancelled():
             break
@@ -244,45 +244,45 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
 
 
 def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
-    """Whoever has not the word gets nothing; without a model nothing grows, nor is recorded."""
+    """Without the secret there is no access; without a model, no generation and no recording."""
     for path, how in (("/generation", "GET"), ("/generation/begin", "POST")):
         assert browser.status(path, how, b"{}" if how == "POST" else None) == 404
         assert browser.status(path, how, b"", Cookie=None) == 403
 
-    def made(texts):
+    def generation(catalogue):
         config = GPTConfig(**every_kind.SHAPE, heads=3)
         opened = LoadedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
-        return Generation(opened, texts, "a head")
+        return Generation(opened, catalogue, "a head")
 
-    with running(generation=made) as (explorer, port):
-        ours = Browser(explorer, port)
-        assert unpacked(ours.ask("/ask/about")[1])[0]["written"]["wishes"]["tokens"] == 200
-        assert unpacked(ours.ask("/generation")[1])[0]["tokens"] == 6
-        assert len(unpacked(ours.ask("/generation?at=6")[1])[0]["ids"]) == 10
+    with running(generation=generation) as (explorer, port):
+        client = Browser(explorer, port)
+        assert unpacked(client.ask("/ask/about")[1])[0]["written"]["wishes"]["tokens"] == 200
+        assert unpacked(client.ask("/generation")[1])[0]["tokens"] == 6
+        assert len(unpacked(client.ask("/generation?at=6")[1])[0]["ids"]) == 10
         body = b'{"prompt": "a head", "tokens": 4, "seed": 7}'
-        assert unpacked(ours.ask("/generation/begin", "POST", body)[1])[0]["recording"] == 1
-        while (told := unpacked(ours.ask("/generation")[1])[0])["runs"]:
+        assert unpacked(client.ask("/generation/begin", "POST", body)[1])[0]["recording"] == 1
+        while (status := unpacked(client.ask("/generation")[1])[0])["runs"]:
             pass
-        assert (told["tokens"], told["seed"]) == (10, 7)
-        _, row = unpacked(ours.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])
+        assert (status["tokens"], status["seed"]) == (10, 7)
+        _, row = unpacked(client.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])
         assert row["weights"].shape == (9,)
         path = tmp_path / "text.safetensors"
-        path.write_bytes(ours.ask("/generation/file?call=1.0.0.10")[1])
+        path.write_bytes(client.ask("/generation/file?call=1.0.0.10")[1])
         assert load(path)[1].shape == (3, 10, 10)
         for path in ("generation?at=5", "generation?at=-1", "generation/file?call=0.0.0.3",
                      "generation/file?call=1.0.0.11", "ask/row?call=1.0.0.11&heads=0&at=3",
                      "ask/row?call=1.0.0&heads=0&at=3"):  # fmt: skip
-            assert ours.status(f"/{path}") == 400, path
-        assert ours.status("/generation/begin", "POST", b"[" * 9999) == 400
-        assert ours.status("/generation/read", "POST", b"{}") == 404
-        assert ours.status("/record", "POST", b'["a text"]') == 404
+            assert client.status(f"/{path}") == 400, path
+        assert client.status("/generation/begin", "POST", b"[" * 9999) == 400
+        assert client.status("/generation/read", "POST", b"{}") == 404
+        assert client.status("/record", "POST", b'["a text"]') == 404
 
 
 SERVE = """
 import sys, time
 from heedful.views.explorer import handlers, server
 from heedful.views.explorer.jobs import Job
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 
 class Long(Job):
     def steps(self):
@@ -290,12 +290,12 @@ class Long(Job):
             time.sleep(0.05)
             yield
 
-def about(of):
-    of.background.show(Long())
+def about(handlers):
+    handlers.background.prioritize(Long())
     return b""
 
-handlers.Answers.about = about
-server.serve(Texts({}), lambda address: print(address, flush=True))
+handlers.Handlers.about = about
+server.serve(Catalogue({}), lambda address: print(address, flush=True))
 """
 
 
@@ -310,7 +310,7 @@ def test_it_ends_also_while_it_computes():
         opener.open(address, timeout=20)
         assert opener.open(address.split("?")[0] + "ask/about", timeout=20).status == 200
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=10)
     assert process.returncode in (-signal.SIGINT, 1, 130)
-    assert "Fatal" not in said
-    assert "ERROR" not in said
+    assert "Fatal" not in errors
+    assert "ERROR" not in errors

@@ -1,4 +1,4 @@
-"""Tiles at any zoom, exact, sampled or from a pyramid, beside the map pooled by NumPy."""
+"""Tiles at any zoom, exact, sampled or from a pyramid, compared with maps pooled by NumPy."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_maps import causes, choices
+from random_maps import allowed_pairs, random_inputs
 
 import heedful
 from heedful.ops.inputs import AttentionInputs
@@ -17,22 +17,22 @@ from heedful.ops.masks import Causal
 from heedful.recording import Call
 from heedful.recording.certificate import Check
 from heedful.views.explorer import tiles
-from heedful.views.explorer.tiles import Place, Pyramid
+from heedful.views.explorer.tiles import Pyramid, Tile
 
 
-def call_of(of):
-    return Call("attend", 0, 0, "causal", of, Check(0.0, 1.0, 1))
+def call_of(inputs):
+    return Call("attend", 0, 0, "causal", inputs, Check(0.0, 1.0, 1))
 
 
 def pooled(map_, allowed, cell, reduce):
     """(N, M) in cells of cell[0] × cell[1]; NaN where no pair of a cell may attend."""
     shape = [math.ceil(size / by) for size, by in zip(map_.shape, cell, strict=True)]
-    found = np.full(shape, np.nan)
+    result = np.full(shape, np.nan)
     for i, j in itertools.product(*map(range, shape)):
-        at = np.s_[i * cell[0] : (i + 1) * cell[0], j * cell[1] : (j + 1) * cell[1]]
-        if allowed[at].any():
-            found[i, j] = map_[at].mean() if reduce == "mean" else map_[at].max()
-    return found
+        part = np.s_[i * cell[0] : (i + 1) * cell[0], j * cell[1] : (j + 1) * cell[1]]
+        if allowed[part].any():
+            result[i, j] = map_[part].mean() if reduce == "mean" else map_[part].max()
+    return result
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def small_tiles():
 def places(call, reduce, least=0):
     """Every tile of the last head."""
     head = call.shape[0] - 1
-    for level in range(least, tiles.highest(call) + 1):
+    for level in range(least, tiles.highest_level(call) + 1):
         counts = (math.ceil(size / (tiles.SIDE << level)) for size in call.shape[1:])
         for row, column in itertools.product(*map(range, counts)):
-            yield Place(head, level, row, column, reduce)
+            yield Tile(head, level, row, column, reduce)
 
 
-def of_whole(found, place):
-    return found[
+def tile_of(pixels, place):
+    return pixels[
         place.row * tiles.SIDE : (place.row + 1) * tiles.SIDE,
         place.column * tiles.SIDE : (place.column + 1) * tiles.SIDE,
     ]
@@ -62,23 +62,23 @@ def of_whole(found, place):
 
 @settings(max_examples=25)
 @given(
-    made=causes(),
+    sample=random_inputs(),
     reduce=st.sampled_from(["mean", "max"]),
     few=st.integers(1, 3),
     stops=st.lists(st.integers(0, 3), min_size=1, max_size=4),
 )
 @pytest.mark.usefixtures("small_tiles")
-def test_tiles_are_the_map_pooled_exact_sampled_and_of_a_pyramid(made, reduce, few, stops):
-    """Sampled, a row of pixels is one query's; a pyramid is built in pieces, and read meanwhile."""
-    of, (map_, _) = made
-    call, N = call_of(of), of.shape[1]
+def test_tiles_are_the_map_pooled_exact_sampled_and_of_a_pyramid(sample, reduce, few, stops):
+    """A sampled row of pixels shows one query; a pyramid is read while it is built in steps."""
+    inputs, (map_, _) = sample
+    call, N = call_of(inputs), inputs.shape[1]
     whole = Pyramid(call, call.shape[0] - 1, reduce)
 
-    def compare(found, place, rows=slice(None), high=None):
+    def compare(pixels, place, rows=slice(None), high=None):
         cell = 1 << place.level
-        parts = map_[place.head][rows], choices(of)[place.head][rows]
-        expected = of_whole(pooled(*parts, (high or cell, cell), reduce), place)
-        np.testing.assert_allclose(found, expected, atol=4e-6, err_msg=str(place))
+        parts = map_[place.head][rows], allowed_pairs(inputs)[place.head][rows]
+        expected = tile_of(pooled(*parts, (high or cell, cell), reduce), place)
+        np.testing.assert_allclose(pixels, expected, atol=4e-6, err_msg=str(place))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "QUERIES", few)
@@ -87,9 +87,9 @@ def test_tiles_are_the_map_pooled_exact_sampled_and_of_a_pyramid(made, reduce, f
             cell = 1 << place.level
             middles = [min(start + cell // 2, N - 1) for start in range(0, N, cell)]
             compare(tiles.sampled(call, place), place, middles, 1)
-    for steps in [*stops, N + 1]:  # each time so many steps, then somebody asks
-        left = iter([True] * steps)
-        whole.build(lambda left=left: next(left, False))
+    for steps in [*stops, N + 1]:  # so many steps, then its tiles are read
+        remaining = iter([True] * steps)
+        whole.build(lambda remaining=remaining: next(remaining, False))
         for place in places(call, reduce, 1):
             if whole.has(place):
                 compare(whole.tile(place), place)
@@ -103,7 +103,7 @@ def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
     key = torch.tensor([[[1.0], [-1.0]]])
     whole = Pyramid(call_of(AttentionInputs(query, key, 1.0, Causal())), 0, "max")
     whole.build()
-    np.testing.assert_array_equal(whole.tile(Place(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
+    np.testing.assert_array_equal(whole.tile(Tile(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
 
 
 def test_tiles_of_half_precision_are_as_exact_as_weights():
@@ -113,9 +113,9 @@ def test_tiles_of_half_precision_are_as_exact_as_weights():
         model(query, key, value)
     [call] = recording
     for level, reduce in ((0, "max"), (1, "mean"), (1, "max")):
-        found = tiles.exact(call, tiles.Place(1, level, 0, 0, reduce))
+        pixels = tiles.exact(call, tiles.Tile(1, level, 0, 0, reduce))
         cell = 1 << level
         pool = getattr(torch.nn.functional, {"mean": "avg", "max": "max"}[reduce] + "_pool2d")
         true = pool(call.weights(1).float()[None], cell)[0, :256, :256]
-        shown = ~found.isnan()
-        torch.testing.assert_close(found[shown], true[shown], atol=1e-7, rtol=1e-6)
+        visible = ~pixels.isnan()
+        torch.testing.assert_close(pixels[visible], true[visible], atol=1e-7, rtol=1e-6)

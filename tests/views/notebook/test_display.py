@@ -1,4 +1,4 @@
-"""What a cell gets: the page where a notebook has widgets, a frame where it may not, or a table."""
+"""The output of a cell: a widget, a frame if the widget's front end is missing, or a table."""
 
 import gc
 import html
@@ -14,29 +14,29 @@ from every_kind import MADE, of_gpt, padded, sharp
 import heedful
 from heedful.errors import ArgumentError
 from heedful.recording import notebook
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.notebook import display
-from heedful.views.notebook.kernel_side import opened_on
+from heedful.views.notebook.kernel_side import texts_and_view
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """A process that is a notebook's kernel, of no known host."""
+    """Make this process look like the kernel of an unknown notebook."""
     monkeypatch.setattr(display, "is_notebook", lambda: True)
     for name in display.VS_CODE:
         monkeypatch.delenv(name, raising=False)
 
 
-def of(bundle):
+def mime_data(bundle):
     return bundle[0] if isinstance(bundle, tuple) else bundle
 
 
 def test_the_page_with_the_table_and_the_words_beside_it(kernel):
     recording = padded()
     for shown in (recording, recording.sequences[1], recording[1]):
-        assert list(of(shown._repr_mimebundle_())) == [WIDGET]
+        assert list(mime_data(shown._repr_mimebundle_())) == [WIDGET]
         assert "<table" in shown._repr_html_()
         assert repr(shown).startswith("<")
 
@@ -58,18 +58,18 @@ def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, hos
     else:
         monkeypatch.setenv("VSCODE_PID", "7")
     recording = of_gpt()
-    data = of(recording._repr_mimebundle_())
+    data = mime_data(recording._repr_mimebundle_())
     assert list(data) == ["text/html"]
-    assert list(of(heedful.look(recording, kernel=True)._repr_mimebundle_())) == [WIDGET]
+    assert list(mime_data(heedful.look(recording, kernel=True)._repr_mimebundle_())) == [WIDGET]
 
 
 def test_a_frame_is_small_shut_in_and_begins_with_words():
     [call] = MADE["causal"]().sequences[0][1:2]
-    found = display.frame(call)
-    assert len(found) < display.LIMIT * 1.1e6
+    output = display.frame(call)
+    assert len(output) < display.LIMIT * 1.1e6
     line, page = re.fullmatch(
         r'<div style="[^"]*">(.*?)</div><iframe sandbox="allow-scripts allow-downloads" .*? '
-        r'srcdoc="(.*)"></iframe>', found, re.S,
+        r'srcdoc="(.*)"></iframe>', output, re.S,
     ).groups()  # fmt: skip
     assert html.unescape(line).startswith("Call 'blocks.1.attend': causal")
     assert "weight" in line
@@ -79,21 +79,21 @@ def test_a_frame_is_small_shut_in_and_begins_with_words():
 def test_a_call_and_a_text_open_on_themselves():
     recording = MADE["generated"]()
     [last] = recording.stitched()[-1:]
-    texts, view = opened_on(last)
+    texts, view = texts_and_view(last)
     call = view.removeprefix("call=").split(".")
-    assert "as one" in texts.about()[0]["texts"][int(call[1])]["label"]
+    assert "all passes" in texts.about()[0]["texts"][int(call[1])]["label"]
     torch.testing.assert_close(texts.call(*map(int, call)).weights(), last.weights())
     batch = padded()
-    assert opened_on(batch)[1] == ""
-    assert opened_on(batch.sequences[1])[1] == "call=0.1.0"
-    assert opened_on(batch.sequences[1][1])[1] == "call=0.1.1"
+    assert texts_and_view(batch)[1] == ""
+    assert texts_and_view(batch.sequences[1])[1] == "call=0.1.0"
+    assert texts_and_view(batch.sequences[1][1])[1] == "call=0.1.1"
 
 
 def test_a_call_whose_recording_is_gone_is_shown_alone():
     call = of_gpt()[1]
     gc.collect()
-    assert call.home() is None
-    texts, view = opened_on(call)
+    assert call.recording_ref() is None
+    texts, view = texts_and_view(call)
     assert view == "call=0.0.0"
     assert texts.call(0, 0, 0) is call
 
@@ -106,7 +106,7 @@ def test_look_takes_what_can_be_looked_at(tmp_path):
     for wrong, words in [
         (lambda: heedful.look(7), "an object of type int"),
         (lambda: heedful.look(recording, "a text"), "a text beside a recording"),
-        (lambda: heedful.look(recording, layers=[9]), "layer 9; expected one of layers 0 to 1"),
+        (lambda: heedful.look(recording, layers=[9]), "layer 9; expected one of the layers 0 to 1"),
         (lambda: heedful.look("none/here", "a"), "none/here"),
     ]:
         with pytest.raises(heedful.errors.HeedfulError, match=words):
@@ -122,7 +122,7 @@ def test_every_window_is_listed_its_code_gives_it_and_it_opens_on_itself():
     x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), heedful.record(sharp(model, 6, 0.3)) as recording:
         [true] = model(x, output_attentions=True).attentions
-    texts = Texts({"swin": recording})
+    texts = Catalogue({"swin": recording})
     [about] = texts.about()
     names = [f"text {text}, part {part}" for text in (1, 2) for part in (1, 2, 3, 4)]
     assert [text["label"] for text in about["texts"]] == names
@@ -134,5 +134,5 @@ def test_every_window_is_listed_its_code_gives_it_and_it_opens_on_itself():
             torch.testing.assert_close(shown, calls[call["at"]].weights())
         torch.testing.assert_close(shown, true[t], atol=1e-5, rtol=0)
     window = recording.sequences[1].parts[2]
-    assert opened_on(window)[1] == "call=0.6.0"
-    assert opened_on(window[1])[1] == "call=0.6.1"
+    assert texts_and_view(window)[1] == "call=0.6.0"
+    assert texts_and_view(window[1])[1] == "call=0.6.1"

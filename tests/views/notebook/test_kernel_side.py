@@ -1,4 +1,4 @@
-"""The kernel's side of a page: what `Answers` answers, errors in a line, and an end."""
+"""The kernel's side of a page: answers equal those of `Handlers`, errors, and the thread's end."""
 
 import gc
 import threading
@@ -7,28 +7,28 @@ import time
 import pytest
 from every_kind import of_gpt
 
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.handlers import Answers
-from heedful.views.notebook.kernel_side import Answering, Cells, running
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.handlers import Handlers
+from heedful.views.notebook.kernel_side import Cells, KernelHandler, running
 
 
 class Cell:
-    """A page that asks, and what it was sent."""
+    """A page that sends questions and stores the replies."""
 
     def __init__(self, shown, **chosen):
-        self.sent, self._came = {}, threading.Condition()
-        self.answering = Answering(shown, self._send, **chosen)
+        self.replies, self._arrived = {}, threading.Condition()
+        self.handler = KernelHandler(shown, self._send, **chosen)
 
     def _send(self, message, buffers):
-        with self._came:
-            self.sent[message["answer"]] = message, buffers
-            self._came.notify()
+        with self._arrived:
+            self.replies[message["answer"]] = message, buffers
+            self._arrived.notify()
 
     def ask(self, question, number="1", **words):
-        self.answering.told({"ask": number, "question": question, "words": words})
-        with self._came:
-            assert self._came.wait_for(lambda: number in self.sent, 20)
-        return self.sent.pop(number)
+        self.handler.receive({"ask": number, "question": question, "words": words})
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: number in self.replies, 20)
+        return self.replies.pop(number)
 
 
 QUESTIONS = [
@@ -41,51 +41,51 @@ QUESTIONS = [
 
 def test_answers_are_those_of_every_host():
     recording = of_gpt()
-    cell, answers = Cell(recording), Answers(Texts({"recording": recording}))
+    cell, handlers = Cell(recording), Handlers(Catalogue({"recording": recording}))
     for number, (question, words) in enumerate(QUESTIONS):
         message, [data] = cell.ask(question, str(number), **words)
         assert message == {"answer": str(number)}
-        given = {name: str(word) for name, word in words.items()}
-        assert bytes(data) == answers.ask(question, given)
-    cell.answering.end()
+        texts = {name: str(word) for name, word in words.items()}
+        assert bytes(data) == handlers.handle(question, texts)
+    cell.handler.end()
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "text"),
     [
         ({"question": "row", "words": {"call": "0.0.9"}}, "call 9"),
         ({"question": "row", "words": ["call"]}, "without 'call'"),
         ({"question": ["about"]}, "no such question"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line_and_what_is_no_message_passed_over(message, said):
+def test_errors_have_one_line_and_other_messages_are_ignored(message, text):
     cell = Cell(of_gpt())
     for other in (None, 7, {}, {"ask": 3}, {"leave": "no"}, {"page": []}):
-        cell.answering.told(other)
-    cell.answering.told({"ask": "1", **message})
+        cell.handler.receive(other)
+    cell.handler.receive({"ask": "1", **message})
     cell.ask("about", "2")  # answers come one after another
-    assert list(cell.sent) == ["1"]
-    assert said in cell.sent["1"][0]["wrong"]
-    cell.answering.end()
+    assert list(cell.replies) == ["1"]
+    assert text in cell.replies["1"][0]["wrong"]
+    cell.handler.end()
 
 
 def threads():
-    return sum(one.name == "heedful-explorer" for one in threading.enumerate())
+    return sum(thread.name == "heedful-explorer" for thread in threading.enumerate())
 
 
-def test_with_its_last_page_the_thread_ends_and_the_recording_is_let_go():
+def test_closing_the_last_page_ends_the_thread_and_frees_the_recording():
     recording, before = of_gpt(), threads()
     cell = Cell(recording)
     for page in ("a", "b"):
-        cell.answering.told({"page": page, "open": True})
+        cell.handler.receive({"page": page, "open": True})
     cell.ask("about")
     assert threads() == before + 1
-    cell.answering.told({"page": "a", "open": False})
+    cell.handler.receive({"page": "a", "open": False})
     assert "wrong" not in cell.ask("about")[0]
-    cell.answering.told({"page": "b", "open": False})
-    cell.answering.told({"page": "c", "open": True})  # the notebook was opened again
+    cell.handler.receive({"page": "b", "open": False})
+    cell.handler.receive({"page": "c", "open": True})  # the notebook was opened again
     assert "wrong" not in cell.ask("about")[0]
-    cell.answering.told({"page": "c", "open": False})
+    cell.handler.receive({"page": "c", "open": False})
     end = time.monotonic() + 10
     while threads() > before and time.monotonic() < end:
         time.sleep(0.01)
@@ -93,18 +93,18 @@ def test_with_its_last_page_the_thread_ends_and_the_recording_is_let_go():
     del recording
     gc.collect()
     assert cell.ask("about")[0]["wrong"] == (
-        "what stood here is no longer in the kernel's memory; run the cell again"
+        "the recording of this cell is no longer in the kernel's memory; run the cell again"
     )
 
 
-def test_while_a_cell_runs_nothing_is_computed_that_nobody_asked_for(monkeypatch):
+def test_there_is_no_background_work_while_a_cell_runs(monkeypatch):
     cell = Cell(of_gpt())
     cells = running()
     monkeypatch.setattr(cells, "is_running", True)
     cell.ask("scores", call="0.0.0")
-    turns, answers = cell.answering._asked
-    assert turns._idle(lambda: True) is False
-    assert answers.background._known or answers._overviews
+    thread, handlers = cell.handler._worker
+    assert thread._idle(lambda: True) is False
+    assert handlers.background._queued or handlers._overviews
     cells.is_running = False
     assert Cells().is_running is False
-    cell.answering.end()
+    cell.handler.end()

@@ -1,4 +1,4 @@
-"""A walk as a page and as JSON have it: the library's own numbers, and what was left out."""
+"""The data of a walk, for the page and as JSON: numbers equal the library's, within size limits."""
 
 import json
 
@@ -10,84 +10,84 @@ from walks import walk
 from heedful.explain import document_004
 from heedful.views.explorer.wire import unpacked
 from heedful.views.walk import page_data
-from heedful.views.walk.page_data import as_bytes, as_data
+from heedful.views.walk.page_data import as_data, packed_walk
 
 KINDS = ("gpt", "convolved", "grouped", "bert", "seq2seq")
 
 
-def kept(one):
-    rows, columns = one["shape"][-2:]
-    return one.get("rows", list(range(rows))), one.get("columns", list(range(columns)))
+def stored_indices(entry):
+    rows, columns = entry["shape"][-2:]
+    return entry.get("rows", list(range(rows))), entry.get("columns", list(range(columns)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_and_every_formula_is_the_librarys(kind):
-    found = walk(kind, layer=1, head=2)
-    (head, arrays), stages = unpacked(as_bytes(found)), [*found.stages]
-    assert [one["name"] for one in head["stages"][: len(stages)]] == [s.name for s in stages]
+    explanation = walk(kind, layer=1, head=2)
+    (head, arrays), stages = unpacked(packed_walk(explanation)), [*explanation.stages]
+    assert [entry["name"] for entry in head["stages"][: len(stages)]] == [s.name for s in stages]
     for i, stage in enumerate(stages):
-        one = head["stages"][i]
-        rows, columns = kept(one)
+        entry = head["stages"][i]
+        rows, columns = stored_indices(entry)
         numbers = arrays[f"numbers {i}"]
         np.testing.assert_array_equal(numbers, stage.part(rows, columns).float().numpy())
-        assert one["formula"] == stage.formula
-        assert one["sentence"] == stage.sentence
+        assert entry["formula"] == stage.formula
+        assert entry["sentence"] == stage.sentence
         for names, others in (("factors", stage.factors or ()), ("sources", stage.sources)):
-            assert [head["stages"][at]["name"] for at in one[names]] == [s.name for s in others]
+            assert [head["stages"][at]["name"] for at in entry[names]] == [s.name for s in others]
         if stage.how is not None:
-            check_formula(stage, one, arrays, i, rows, columns)
-    likely = [one.token for one in found.answers[-1].likeliest]
-    [logits] = [one for one in head["stages"] if one["name"] == "logits"]
+            check_formula(stage, entry, arrays, i, rows, columns)
+    likely = [token.token for token in explanation.answers[-1].likeliest]
+    [logits] = [entry for entry in head["stages"] if entry["name"] == "logits"]
     assert logits["names"][: len(likely)] == likely
     assert head["answers"][-1]["likeliest"][0]["token"] == likely[0]
 
 
-def check_formula(stage, one, arrays, i, rows, columns):
-    """The formula of the last number that is kept."""
-    made = stage.how(len(arrays[f"numbers {i}"]) - 1 if len(one["shape"]) > 2 else 0,
-                     rows[-1], columns[-1])  # fmt: skip
+def check_formula(stage, entry, arrays, i, rows, columns):
+    """Compare the formula of the last stored number."""
+    head = len(arrays[f"numbers {i}"]) - 1 if len(entry["shape"]) > 2 else 0
+    formula = stage.how(head, rows[-1], columns[-1])
     which = arrays[f"which {i}"].flat[-1] if f"which {i}" in arrays else 0
     numbers = arrays[f"formulas {i}"].reshape(-1, arrays[f"formulas {i}"].shape[-1])[-1]
-    text = one["texts"][which]
-    if made.numbers:
-        assert text == made.text
-        np.testing.assert_allclose(numbers, made.numbers, rtol=1e-6)
+    text = entry["texts"][which]
+    if formula.numbers:
+        assert text == formula.text
+        np.testing.assert_allclose(numbers, formula.numbers, rtol=1e-6)
     else:
-        assert text.format(*map(int, numbers)).replace("{", "") == made.text
+        assert text.format(*map(int, numbers)).replace("{", "") == formula.text
 
 
-def test_what_is_too_large_keeps_its_first_and_its_last():
-    found = walk("gpt", count=90)
-    data = as_bytes(found, room=60_000)
+def test_of_a_large_stage_the_first_and_the_last_rows_are_stored():
+    explanation = walk("gpt", count=90)
+    data = packed_walk(explanation, room=60_000)
     head, arrays = unpacked(data)
     numbers = sum(array.nbytes for array in arrays.values())
     assert numbers <= 60_000
-    [weights] = [one for one in head["stages"] if one["name"] == "weights"]
+    [weights] = [entry for entry in head["stages"] if entry["name"] == "weights"]
     rows = weights["rows"]
     assert rows[0] == 0
     assert rows[-1] == 89
     assert len(rows) < 90
     i = head["stages"].index(weights)
-    expected = found.stage("weights").part(rows, weights["columns"])
+    expected = explanation.stage("weights").part(rows, weights["columns"])
     np.testing.assert_array_equal(arrays[f"numbers {i}"], expected.numpy())
 
 
-def test_what_is_read_from_another_section_is_there_too():
-    """The states that come to an opened block are of no section: the page needs their numbers."""
-    found = walk("gpt", layer=1)
-    head, arrays = unpacked(as_bytes(found))
-    at = len(found.stages)
-    assert [one["name"] for one in head["stages"][at:]] == ["states"]
+def test_inputs_outside_all_sections_are_stored():
+    """The input states of the block that is shown belong to no section, but the page needs them."""
+    explanation = walk("gpt", layer=1)
+    head, arrays = unpacked(packed_walk(explanation))
+    at = len(explanation.stages)
+    assert [entry["name"] for entry in head["stages"][at:]] == ["states"]
     assert head["section"][at:] == [None]
     assert f"numbers {at}" in arrays
 
 
 def test_document_004s_printed_numbers():
-    found = document_004()
-    weights = found.stage("weights").numbers()
+    explanation = document_004()
+    weights = explanation.stage("weights").numbers()
     printed = [[1.0, 0.0, 0.0], [0.4059, 0.5941, 0.0], [0.3368, 0.4165, 0.2468]]
     torch.testing.assert_close(weights.float(), torch.tensor(printed), atol=5e-5, rtol=0)
-    table = found.stage("positions").numbers()
+    table = explanation.stage("positions").numbers()
     assert table.shape == (16, 64)
     row = [0.841471, 0.540302, 0.681561, 0.731761, 0.533168, 0.846009, 0.409309, 0.912396]
     np.testing.assert_allclose(table[1, :8], row, atol=5e-7)
@@ -96,29 +96,31 @@ def test_document_004s_printed_numbers():
 
 @pytest.mark.parametrize("kind", ["grouped", "seq2seq"])
 def test_all_of_a_walk_is_json(kind):
-    found = walk(kind, layer=1)
-    data = json.loads(json.dumps(as_data(found)))
-    assert [group["title"] for group in data["groups"]] == [s.title for s in found.sections]
-    assert [step["name"] for step in data["steps"]] == [stage.name for stage in found.stages]
-    for step, stage in zip(data["steps"], found.stages, strict=True):
+    explanation = walk(kind, layer=1)
+    data = json.loads(json.dumps(as_data(explanation)))
+    assert [group["title"] for group in data["groups"]] == [s.title for s in explanation.sections]
+    assert [step["name"] for step in data["steps"]] == [stage.name for stage in explanation.stages]
+    for step, stage in zip(data["steps"], explanation.stages, strict=True):
         assert step["name"] in data["groups"][step["group"]]["steps"]
         assert step["shape"] == list(stage.shape)
         assert step["chain"] == [list(shape) for shape in stage.chain]
         assert step["factors"] == [factor.name for factor in stage.factors or ()]
-        shown = stage.part(*step["indices"])
+        expected = stage.part(*step["indices"])
         numbers = torch.tensor(np.array(step["numbers"], float)).nan_to_num(-torch.inf)
-        torch.testing.assert_close(numbers, shown.double(), check_dtype=False)
+        torch.testing.assert_close(numbers, expected.double(), check_dtype=False)
         if stage.rows != "width" and stage.columns != "id":
             assert step["written_out"] is None or " = " in step["written_out"]
-    assert data["answers"][-1]["likeliest"][0]["token"] == found.answers[-1].likeliest[0].token
+    assert (
+        data["answers"][-1]["likeliest"][0]["token"] == explanation.answers[-1].likeliest[0].token
+    )
     probabilities = data["steps"][-1]
-    assert probabilities["labels"] == list(found.vocabulary[: len(found.vocabulary)])
+    assert probabilities["labels"] == list(explanation.vocabulary[: len(explanation.vocabulary)])
     assert sum(probabilities["numbers"][2]) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_followed_token_has_its_rows_and_its_answer():
-    found = walk("gpt")
-    data = as_data(found, found.places("and"))
+    explanation = walk("gpt")
+    data = as_data(explanation, explanation.places("and"))
     [answer] = data["answers"]
     assert (answer["place"], answer["token"]) == (3, "and")
     steps = {step["name"]: step for step in data["steps"]}
@@ -128,13 +130,13 @@ def test_a_followed_token_has_its_rows_and_its_answer():
 
 
 def test_large_steps_are_given_at_their_corners(monkeypatch):
-    found = walk("gpt", 20)
+    explanation = walk("gpt", 20)
     monkeypatch.setattr(page_data, "WHOLE", 1_000)
     monkeypatch.setattr(page_data, "TABLE", 100)
-    steps = {step["name"]: step for step in as_data(found)["steps"]}
+    steps = {step["name"]: step for step in as_data(explanation)["steps"]}
     corner = [0, 1, 2, 3, 4, 5, 18, 19]
     assert steps["weights"]["indices"] == [corner, corner]
-    expected = found.stage("weights").part(corner, corner)
+    expected = explanation.stage("weights").part(corner, corner)
     torch.testing.assert_close(torch.tensor(steps["weights"]["numbers"]), expected)
     assert not steps["W_query"]["whole"]
     assert steps["embeddings"]["whole"]

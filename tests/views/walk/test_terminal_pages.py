@@ -16,12 +16,12 @@ from heedful.views.walk.token_trace import follow
 SENTENCE = "Your journey starts with one step"
 
 
-def printed(found, width=80, query=None, **terminal):
+def printed(explanation, width=80, query=None, **terminal):
     screen = Console(file=io.StringIO(), width=width, highlight=False, **terminal)
     if query is None:
-        show(screen, found)
+        show(screen, explanation)
     else:
-        follow(screen, found, found.places(query))
+        follow(screen, explanation, explanation.places(query))
     return screen.file.getvalue()
 
 
@@ -38,18 +38,19 @@ PAGES |= {kind: partial(walk, kind, layer=1, head=2) for kind in MODELS}
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("name", PAGES)
 def test_every_step_is_there_and_no_line_is_longer_than_the_terminal_is_wide(name, width):
-    found = PAGES[name]()
+    explanation = PAGES[name]()
     for query in (None, "and"):
-        text = printed(found, width, query)
+        text = printed(explanation, width, query)
         assert max(map(cell_len, text.splitlines())) <= width
         assert all(line == line.rstrip() for line in text.splitlines())
         together = " ".join(text.split())
-        titles = [section.title for section in found.sections if len(found.sections) > 1]
-        for words in (*titles, *(stage.name for stage in found.stages if stage.columns != "id")):
+        sections, stages = explanation.sections, explanation.stages
+        titles = [section.title for section in sections if len(sections) > 1]
+        for words in (*titles, *(stage.name for stage in stages if stage.columns != "id")):
             assert words in together
 
 
-def test_small_matrices_stand_there_whole_with_their_tokens():
+def test_small_matrices_are_shown_in_full_with_their_tokens():
     text = printed(explain(SENTENCE))
     lines = [line.split() for line in text.splitlines()]
     assert SENTENCE.split() in lines
@@ -62,21 +63,21 @@ def test_small_matrices_stand_there_whole_with_their_tokens():
 
 
 def test_large_ones_at_their_corners():
-    found = explain(" ".join(f"w{n}" for n in range(300)), "causal")
-    text = printed(found)
+    explanation = explain(" ".join(f"w{n}" for n in range(300)), "causal")
+    text = printed(explanation)
     scores = text[text.index(" scores ") :].splitlines()
     header = next(line.split() for line in scores if line.split()[:1] == ["w0"])
     assert header == ["w0", "w1", "w2", "w3", "w298", "w299"]
     row = next(line.split() for line in scores if line.split()[:1] == ["w299"])
-    expected = found.stage("scores").part([299], [0, 1, 2, 3, 298, 299])[0].tolist()
+    expected = explanation.stage("scores").part([299], [0, 1, 2, 3, 298, 299])[0].tolist()
     shown = [float(part) for part in row[1:] if part != "…"]
     assert shown == pytest.approx(expected, abs=5e-5)
 
 
-def test_a_followed_token_of_many_shows_the_keys_that_matter():
-    found = explain(" ".join(f"w{n}" for n in range(500)))
-    text = printed(found, query="w7")
-    weights = found.stage("weights").part([7], range(500))[0]
+def test_a_followed_token_of_many_shows_the_keys_with_the_largest_weights():
+    explanation = explain(" ".join(f"w{n}" for n in range(500)))
+    text = printed(explanation, query="w7")
+    weights = explanation.stage("weights").part([7], range(500))[0]
     for place in weights.topk(12).indices.tolist():
         assert f"w{place}" in text
     assert "488 others" in text
@@ -106,15 +107,15 @@ NUMBER = r"-?(?:\d+\.\d+|inf)"
 
 
 @pytest.mark.parametrize("variant", ["simple", "trainable", "causal", "multihead"])
-def test_a_followed_page_says_what_the_stages_hold(variant):
-    """Every sum, change and share of the page is read back and compared."""
-    found = explain(SENTENCE, variant)
+def test_the_page_of_a_token_shows_the_numbers_of_the_stages(variant):
+    """Every sum, change and weight on the page is parsed and compared."""
+    explanation = explain(SENTENCE, variant)
     tokens, place = SENTENCE.split(), 3
-    text = printed(found, 100, "with")
+    text = printed(explanation, 100, "with")
 
     def row(name):
-        stage = found.stage(name)
-        return stage.of_head(0, found.heads, [place], range(stage.shape[-1]))[0].tolist()
+        stage = explanation.stage(name)
+        return stage.of_head(0, explanation.heads, [place], range(stage.shape[-1]))[0].tolist()
 
     def lines_of(name):
         cut = (re.match(rf"\s*({'|'.join(tokens)})\s+(.*)", line) for line in section(text, name))
@@ -128,7 +129,7 @@ def test_a_followed_page_says_what_the_stages_hold(variant):
         assert float(total) == pytest.approx(score, abs=5.1e-5)
     before = "scores"
     for name in ("scaled", "masked"):
-        if all(stage.name != name for stage in found.stages):
+        if all(stage.name != name for stage in explanation.stages):
             continue
         for token, old, new in zip(tokens, row(before), row(name), strict=True):
             was, now = (float(part) for part in lines_of(name)[token].split("→"))
@@ -138,13 +139,13 @@ def test_a_followed_page_says_what_the_stages_hold(variant):
     weights = row("weights")
     for token, weight in zip(tokens, weights, strict=True):
         assert float(lines_of("weights")[token].split()[0]) == pytest.approx(weight, abs=5.1e-5)
-    values = found.stage("embeddings" if variant == "simple" else "value")
+    values = explanation.stage("embeddings" if variant == "simple" else "value")
     gathered = section(text, "context")
     for m, token in enumerate(tokens):
         line = next(line for line in gathered if re.match(rf"\s*{token}\s", line))
         weight, *numbers = [float(number) for number in re.findall(NUMBER, line)]
         assert weight == pytest.approx(weights[m], abs=5.1e-5)
-        expected = values.of_head(0, found.heads, [m], range(values.shape[-1]))[0].tolist()
+        expected = values.of_head(0, explanation.heads, [m], range(values.shape[-1]))[0].tolist()
         assert numbers == pytest.approx(expected, abs=5.1e-5)
     total = next(line for line in gathered if line.strip().startswith("= ["))
     assert [float(n) for n in re.findall(NUMBER, total)] == pytest.approx(
@@ -154,12 +155,12 @@ def test_a_followed_page_says_what_the_stages_hold(variant):
 
 @pytest.mark.parametrize("query", [None, "read"])
 def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
-    found = walk("gpt")
+    explanation = walk("gpt")
     place = 6 if query is None else 1
-    shares = found.stage("probabilities").numbers()[place]
-    words = section(printed(found, query=query), "likeliest tokens after")
+    shares = explanation.stage("probabilities").numbers()[place]
+    words = section(printed(explanation, query=query), "likeliest tokens after")
     shown = [line.split() for line in words[:10]]
-    names = [found.vocabulary[n] for n in shares.topk(10).indices]
+    names = [explanation.vocabulary[n] for n in shares.topk(10).indices]
     assert [name.rstrip("…") for name, *_ in shown] == [name[:11] for name in names]
     assert [float(share) for _, share, *_ in shown] == pytest.approx(
         shares.topk(10).values.tolist(), abs=5.1e-5
@@ -169,20 +170,20 @@ def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
 
 
 def test_each_place_of_a_translation_has_its_line():
-    found = walk("seq2seq")
-    lines = section(printed(found, 100), "likeliest tokens after each token")
-    for answer, line in zip(found.answers, lines, strict=False):
+    explanation = walk("seq2seq")
+    lines = section(printed(explanation, 100), "likeliest tokens after each token")
+    for answer, line in zip(explanation.answers, lines, strict=False):
         place, token, *likely = line.split()
-        assert (int(place), token[:5]) == (answer.place, found.tokens[answer.place][:5])
+        assert (int(place), token[:5]) == (answer.place, explanation.tokens[answer.place][:5])
         assert likely[0] == answer.likeliest[0].token
         assert float(likely[1]) == pytest.approx(100 * answer.likeliest[0].probability, abs=0.06)
 
 
 def test_every_sum_of_a_page_is_right():
-    """Those of one short line, read back with their numbers of four decimals."""
+    """Parse the sums that fit a line, from numbers of four decimals."""
     text = printed(walk("gpt", head=3))
     sums = re.findall(r": (-?[\d.]+) ([+/]) \(?(-?[\d.]+)\)? = (-?[\d.]+)$", text, re.M)
     assert len(sums) >= 3
     for first, sign, second, total in sums:
-        made = float(first) + float(second) if sign == "+" else float(first) / float(second)
-        assert made == pytest.approx(float(total), abs=2e-4)
+        result = float(first) + float(second) if sign == "+" else float(first) / float(second)
+        assert result == pytest.approx(float(total), abs=2e-4)

@@ -1,1 +1,1 @@
-"""What the hub's formats hold, read and written: configurations, parameters, checkpoints."""
+"""Hugging Face formats, read and written: configurations, parameter names, checkpoints."""

@@ -1,4 +1,4 @@
-"""BERT's configuration as Hugging Face writes it, to ours and back."""
+"""Conversion of BERT's configuration between Hugging Face and heedful."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from heedful.errors import RunError
 from heedful.models.bert import BertConfig
-from heedful.models.huggingface.gpt2 import ACTIVATION_OF, differing
-from heedful.models.huggingface.parameter_names import BERT, Names
+from heedful.models.huggingface.gpt2 import ACTIVATION_OF, unsupported_values
+from heedful.models.huggingface.parameter_names import BERT, ParameterNames
 
-# Settings that change what the model computes, with the one value that ours computes.
+# Settings that change the computation, with the only value that heedful supports.
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 # Whether each class has the head for masked words.
 HEADS = {"BertForMaskedLM": True, "BertForPreTraining": True, "BertModel": False}
-# Our settings that are theirs by another name; where a file leaves one out, the defaults are equal.
+# heedful's setting → Hugging Face's name; both have the same defaults.
 SAME = {
     "vocabulary": "vocab_size",
     "context_length": "max_position_embeddings",
@@ -30,15 +30,15 @@ SAME = {
 }
 
 
-def lacking(description: Mapping[str, Any]) -> list[str]:
-    """What a `config.json` asks for that our BERT does not have, as `name = value`."""
-    return differing(description, FIXED, "hidden_act")
+def unsupported(description: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a `config.json` that heedful's BERT lacks, as `name = value`."""
+    return unsupported_values(description, FIXED, "hidden_act")
 
 
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> BertConfig:
-    """Our configuration from a `config.json` that is `lacking` nothing.
+    """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    A model gets the head of its class, and one that its tensors have beyond, by their names.
+    The model has a masked-word head if its class has one, or if the tensor names include one.
     """
     masked_words = HEADS[class_of(description) or "BertModel"] or "cls.predictions.bias" in tensors
     if masked_words and not description.get("tie_word_embeddings", True):
@@ -47,33 +47,33 @@ def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> Ber
         activation=ACTIVATION_OF[description.get("hidden_act", "gelu")],
         pooler=any(name.endswith("pooler.dense.weight") for name in tensors),
         masked_words=masked_words,
-        **{ours: description[theirs] for ours, theirs in SAME.items() if theirs in description},
+        **{name: description[key] for name, key in SAME.items() if key in description},
     )
 
 
 def class_of(description: Mapping[str, Any]) -> Any:
-    """The class of transformers that a `config.json` is of, the first it lists; None where none."""
-    named = description.get("architectures") or None
-    return named[0] if isinstance(named, list) else named
+    """Return the first class of transformers in a `config.json`; None if it lists none."""
+    classes = description.get("architectures") or None
+    return classes[0] if isinstance(classes, list) else classes
 
 
-def names(config: BertConfig) -> Names:
-    """What the parameters of a model of this configuration are called."""
+def names(config: BertConfig) -> ParameterNames:
+    """Return the parameter names of a model of this configuration."""
     return BERT
 
 
-def unlike(config: BertConfig, kind: str) -> list[str]:
-    """The settings that no BERT of transformers has: it has all of them."""
+def mismatches(config: BertConfig, kind: str) -> list[str]:
+    """Return the settings that transformers' BERT lacks: none."""
     return []
 
 
 def write_config(config: BertConfig, kind: str) -> dict[str, Any]:
-    """The content of a `config.json`."""
-    activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
+    """Return the content of a `config.json`."""
+    activation = next(key for key, name in ACTIVATION_OF.items() if name == config.activation)
     return {
         "architectures": ["BertForMaskedLM" if config.masked_words else "BertModel"],
         "model_type": kind,
-        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
+        **{key: getattr(config, name) for name, key in SAME.items()},
         "intermediate_size": config.hidden or 4 * config.width,
         "hidden_act": activation,
     }

@@ -1,6 +1,6 @@
-"""Models from directories in Hugging Face format.
+"""Loading of models from directories in Hugging Face format.
 
-To read another family, add it to `ARCHITECTURES` below: its class, its names, its configuration.
+To support another architecture, add its classes, model and format module to `ARCHITECTURES`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from heedful.files.run_identity import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
-from heedful.models.huggingface.parameter_names import Names
+from heedful.models.huggingface.parameter_names import ParameterNames
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.parameters import (
-    assign,
+    assign_parameters,
     check_fit,
+    on_meta_device,
     parameters_of,
     shapes_of,
-    without_parameters,
 )
 
 
 class Architecture(NamedTuple):
-    """How one `model_type` of Hugging Face becomes a model of ours, and ours one of theirs.
+    """The conversion between a `model_type` of Hugging Face and a model of heedful.
 
-    classes: those of its classes whose parts ours has. model: makes our model from our
-    configuration. format: the module that knows its `config.json` and the names of its parameters:
-    `lacking`, `read_config`, `names`, `unlike` and `write_config`.
+    classes: the supported classes of transformers. model: the model class of heedful. format: the
+    module that converts `config.json` and parameter names, with the functions `unsupported`,
+    `read_config`, `names`, `mismatches` and `write_config`.
     """
 
     classes: tuple[str, ...]
@@ -49,132 +49,133 @@ ARCHITECTURES = {
 } | {kind: Architecture(family.classes, GPT, llama) for kind, family in llama.FAMILIES.items()}
 
 
-def foreign(description: Mapping[str, Any]) -> str | None:
-    """What a `config.json` of Hugging Face describes where no model of ours is that; else None.
+def unsupported_config(description: Mapping[str, Any]) -> str | None:
+    """Return the architecture of a Hugging Face `config.json` if heedful lacks it, else None.
 
-    >>> foreign({"model_type": "llama"}), foreign({"model_type": "bloom"})
+    >>> unsupported_config({"model_type": "llama"}), unsupported_config({"model_type": "bloom"})
     (None, 'bloom')
-    >>> foreign({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}})
+    >>> unsupported_config({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}})
     "llama with rope_type = 'yarn'"
     """
-    kind, named = str(description.get("model_type")), bert.class_of(description)
+    kind, class_name = str(description.get("model_type")), bert.class_of(description)
     architecture = ARCHITECTURES.get(kind)
-    if architecture is None or named not in (None, *architecture.classes):
-        return str(named or kind)
-    lacking = architecture.format.lacking(description)
-    return f"{named or kind} with {', '.join(lacking)}" if lacking else None
+    if architecture is None or class_name not in (None, *architecture.classes):
+        return str(class_name or kind)
+    settings = architecture.format.unsupported(description)
+    return f"{class_name or kind} with {', '.join(settings)}" if settings else None
 
 
 def load_pretrained(
     directory: Path, *, allow_pickle: bool = False, dtype: torch.dtype | None = None
 ) -> nn.Module:
-    """A model of ours with the weights of a checkpoint in Hugging Face format, as `load_model`.
+    """Load a checkpoint in Hugging Face format into a model of heedful; see `load_model`.
 
-    The weights are read by memory map, one after another, into memory of their own.
+    Weights are memory-mapped and copied one at a time.
     """
-    architecture, config, tensors = _described(directory, allow_pickle)
-    model = without_parameters(lambda: architecture.model(config))
+    architecture, config, tensors = _open(directory, allow_pickle)
+    model = on_meta_device(lambda: architecture.model(config))
     _fill(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
 
 
-def pretrained_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """The same model with shapes alone: its weights are not read; errors as `load_pretrained`."""
-    architecture, config, _ = _described(directory, allow_pickle)
-    return without_parameters(lambda: architecture.model(config))
+def load_meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
+    """Return the same model on the meta device, without weights; errors as `load_pretrained`."""
+    architecture, config, _ = _open(directory, allow_pickle)
+    return on_meta_device(lambda: architecture.model(config))
 
 
-def _described(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[str, Tensor]]:
-    """How a checkpoint becomes a model of ours, its configuration, and its tensors, mapped."""
+def _open(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[str, Tensor]]:
+    """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
     tensors = mapped_tensors(directory, allow_pickle)
     try:
         config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
-        raise no_model(directory, error) from error
+        raise _config_error(directory, error) from error
     return architecture, config, tensors
 
 
-def no_model(directory: Path, error: Exception) -> RunError:
-    """The error of a `config.json` that cannot be read as a model's."""
+def _config_error(directory: Path, error: Exception) -> RunError:
+    """Return the error for a `config.json` that does not describe a model."""
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     return RunError(f"{directory / 'config.json'} does not describe a model: {reason}")
 
 
-def is_ours(description: Any) -> bool:
-    """Whether a `config.json` is heedful's; that of transformers names its class, or its type.
+def is_heedful(description: Any) -> bool:
+    """Return whether a `config.json` is heedful's: transformers' names a class or another type.
 
-    So is a damaged one, which is refused where it is read.
+    A damaged file counts as heedful's; reading it raises an error.
     """
     if not isinstance(description, Mapping):
         return True
-    is_named = "architectures" in description or "model_type" in description
-    return not is_named or str(description.get("model_type")).startswith("heedful-")
+    has_type = "architectures" in description or "model_type" in description
+    return not has_type or str(description.get("model_type")).startswith("heedful-")
 
 
-def foreign_name(directory: Path) -> str | None:
-    """As `foreign`, of a directory; None also of one that heedful wrote.
+def unsupported_architecture(directory: Path) -> str | None:
+    """As `unsupported_config`, of a directory; None also for a model written by heedful.
 
-    A `RunError` where there is no `config.json`, or one that describes no model.
+    Raises:
+        RunError: there is no `config.json`, or it does not describe a model.
     """
     description = read_config(directory)
-    return None if is_ours(description) else _foreign(description, directory)
+    return None if is_heedful(description) else _unsupported(description, directory)
 
 
-def _foreign(description: Any, directory: Path) -> str | None:
+def _unsupported(description: Any, directory: Path) -> str | None:
     try:
-        return foreign(description)
+        return unsupported_config(description)
     except (TypeError, ValueError, KeyError) as error:
-        raise no_model(directory, error) from error
+        raise _config_error(directory, error) from error
 
 
 def _architecture(description: Any, directory: Path) -> Architecture:
-    described = description if isinstance(description, Mapping) else {}
-    name = _foreign(described, directory)
+    entries = description if isinstance(description, Mapping) else {}
+    name = _unsupported(entries, directory)
     if name is not None:
-        ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)
+        classes = ", ".join(name for each in ARCHITECTURES.values() for name in each.classes)
         raise RunError(
             f"{directory} holds a model of the architecture {name}",
-            expected=f"one of ours: {ours}",
+            expected=f"one of heedful's: {classes}",
             remedy="open it with `transformers`, and see its attention with heedful.record(model), "
             "or with `heedful heads` and `heedful record`",
         )
-    return ARCHITECTURES[str(described["model_type"])]
+    return ARCHITECTURES[str(entries["model_type"])]
 
 
 def _fill(
     model: nn.Module,
-    names: Names,
+    names: ParameterNames,
     tensors: Mapping[str, Tensor],
     directory: Path,
     dtype: torch.dtype | None,
 ) -> None:
-    entries = {ours: names.of(ours) for ours in parameters_of(model)}
-    wanted = {
-        name: shape
-        for ours, parameter in parameters_of(model).items()
-        for name, shape in entries[ours].shapes(tuple(parameter.shape)).items()
+    entries = {name: names.entry(name) for name in parameters_of(model)}
+    expected = {
+        key: shape
+        for name, parameter in parameters_of(model).items()
+        for key, shape in entries[name].shapes(tuple(parameter.shape)).items()
     }
-    found = {full: tensors[name] for full, name in names.recognised(tensors.keys(), wanted).items()}
+    keys = names.recognised(tensors.keys(), expected)
+    stored = {full: tensors[key] for full, key in keys.items()}
     for copy, original in names.shared.items():
-        if copy in found and copy not in wanted and original in found:
-            _check_shared(copy, original, found, directory)
-            del found[copy]
-    check_fit(
-        wanted, shapes_of(found), directory, "a config.json of another model than the weights"
-    )
-    stored = _common_type(found, directory)
+        if copy in stored and copy not in expected and original in stored:
+            _check_shared(copy, original, stored, directory)
+            del stored[copy]
+    cause = "a config.json of another model than the weights"
+    check_fit(expected, shapes_of(stored), directory, cause)
+    stored_type = _common_type(stored, directory)
 
-    def read(ours: str) -> Tensor:
-        tensor = entries[ours].ours(found[name] for name in entries[ours].names)
-        return torch.empty(tensor.shape, dtype=dtype or stored).copy_(tensor)
+    def read(name: str) -> Tensor:
+        tensor = entries[name].from_checkpoint(stored[key] for key in entries[name].names)
+        return torch.empty(tensor.shape, dtype=dtype or stored_type).copy_(tensor)
 
-    assign(model, read)
+    assign_parameters(model, read)
 
 
-def _check_shared(copy: str, original: str, found: Mapping[str, Tensor], directory: Path) -> None:
-    if not torch.equal(found[copy], found[original]):
+def _check_shared(copy: str, original: str, stored: Mapping[str, Tensor], directory: Path) -> None:
+    if not torch.equal(stored[copy], stored[original]):
         raise RunError(
             f"{copy} and {original} in {directory} differ",
             expected="equal tensors, because config.json says that the model shares them",
@@ -183,14 +184,14 @@ def _check_shared(copy: str, original: str, found: Mapping[str, Tensor], directo
 
 
 def _common_type(tensors: Mapping[str, Tensor], directory: Path) -> torch.dtype:
-    """The type of the parameters; the wider one where a checkpoint mixes them."""
-    kinds = {tensor.dtype for tensor in tensors.values()}
-    known = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
-    if not kinds <= known:
+    """Return the dtype of the parameters; the wider type if a checkpoint mixes them."""
+    types = {tensor.dtype for tensor in tensors.values()}
+    supported = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
+    if not types <= supported:
         raise RunError(
-            f"weights in {directory} of type {', '.join(str(kind) for kind in kinds - known)}",
+            f"weights in {directory} of type {', '.join(str(kind) for kind in types - supported)}",
             expected="float32, float16 or bfloat16",
             cause="a quantised checkpoint",
-            remedy="take the one that was not quantised",
+            remedy="use the checkpoint that is not quantised",
         )
-    return functools.reduce(torch.promote_types, kinds)
+    return functools.reduce(torch.promote_types, types)

@@ -1,4 +1,4 @@
-"""Models of ours written in Hugging Face format, so that transformers opens them."""
+"""Export of heedful's models in Hugging Face format, for transformers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from heedful.models.parameters import parameters_of
 
 
 def export_model(model: nn.Module, directory: Path) -> None:
-    """Write `model.safetensors` and `config.json` of the same model in transformers.
+    """Write `model.safetensors` and `config.json` of the equivalent model of transformers.
 
     Args:
-        model: one of ours whose settings an architecture of transformers has.
-        directory: it is made where it is missing.
+        model: a heedful model whose settings an architecture of transformers supports.
+        directory: the output directory; it is created if missing.
 
     Raises:
-        ArgumentError: as `equal_of`.
+        ArgumentError: as `equivalent_type`.
         SaveError: the files cannot be written.
     """
-    kind = equal_of(model)
+    kind = equivalent_type(model)
     format = ARCHITECTURES[kind].format
     make_directory(directory)
     names = format.names(model.config)
     tensors = {
-        name: tensor
-        for ours, parameter in parameters_of(model).items()
-        for name, tensor in names.of(ours).theirs(parameter).items()
+        key: tensor
+        for name, parameter in parameters_of(model).items()
+        for key, tensor in names.entry(name).to_checkpoint(parameter).items()
     }
     save_tensors(directory / SAFE, tensors, {})
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -39,27 +39,27 @@ def export_model(model: nn.Module, directory: Path) -> None:
     write_json(directory / "config.json", description)
 
 
-def equal_of(model: nn.Module) -> str:
-    """The `model_type` of transformers that computes the same as a model of ours.
+def equivalent_type(model: nn.Module) -> str:
+    """Return the `model_type` of transformers that computes the same as a heedful model.
 
     Raises:
-        ArgumentError: there is none; all settings that do not fit the nearest one are named.
+        ArgumentError: there is none; the error names the settings that the nearest type lacks.
     """
-    unlike = {
-        kind: known.format.unlike(model.config, kind)
-        for kind, known in ARCHITECTURES.items()
-        if known.model is type(model)
+    mismatches = {
+        kind: architecture.format.mismatches(model.config, kind)
+        for kind, architecture in ARCHITECTURES.items()
+        if architecture.model is type(model)
     }
-    if not unlike:
+    if not mismatches:
         raise ArgumentError(
             f"a {type(model).__name__}",
             expected="a model that transformers has too",
             remedy="it opens with heedful.load_model",
         )
-    nearest = min(unlike, key=lambda kind: len(unlike[kind]))
-    if unlike[nearest]:
+    nearest = min(mismatches, key=lambda kind: len(mismatches[kind]))
+    if mismatches[nearest]:
         raise ArgumentError(
-            f"a model with {', '.join(unlike[nearest])}",
+            f"a model with {', '.join(mismatches[nearest])}",
             expected=f"the settings of an architecture of transformers; nearest is {nearest}",
             remedy="open it with heedful.load_model, or train one with --preset quick or gpt2",
         )

@@ -1,4 +1,4 @@
-"""GPT-2's configuration as Hugging Face writes it, to ours and back."""
+"""Conversion of GPT-2's configuration between Hugging Face and heedful."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from heedful.models.gpt import GPTConfig
-from heedful.models.huggingface.parameter_names import GPT2, Names
+from heedful.models.huggingface.parameter_names import GPT2, ParameterNames
 
 ACTIVATION_OF = {
     "gelu_new": "gelu_tanh",
@@ -15,13 +15,13 @@ ACTIVATION_OF = {
     "gelu": "gelu",
     "relu": "relu",
 }
-# Settings that change what the model computes, with the one value that ours computes.
+# Settings that change the computation, with the only value that heedful supports.
 FIXED = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
-# What every GPT-2 is, in our words; the rest of GPTConfig is free.
+# The settings of GPTConfig that every GPT-2 shares.
 ALWAYS: dict[str, Any] = {
     "positions": "learned",
     "norm": "layer",
@@ -35,7 +35,7 @@ ALWAYS: dict[str, Any] = {
 }
 
 
-# Our settings that are theirs by another name.
+# heedful's setting → Hugging Face's name.
 SAME = {
     "vocabulary": "vocab_size",
     "context_length": "n_positions",
@@ -43,20 +43,20 @@ SAME = {
     "layers": "n_layer",
     "heads": "n_head",
     "norm_epsilon": "layer_norm_epsilon",
-    "dropout": "resid_pdrop",  # ours is the same for residuals and for weights
+    "dropout": "resid_pdrop",  # heedful uses the same dropout for attention weights
     "embedding_dropout": "embd_pdrop",
 }
 
 
-def lacking(description: Mapping[str, Any]) -> list[str]:
-    """What a `config.json` asks for that our GPT does not have, as `name = value`."""
-    return differing(description, FIXED, "activation_function")
+def unsupported(description: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a `config.json` that heedful's GPT lacks, as `name = value`."""
+    return unsupported_values(description, FIXED, "activation_function")
 
 
-def differing(
+def unsupported_values(
     description: Mapping[str, Any], fixed: Mapping[str, Any], activation: str
 ) -> list[str]:
-    """Settings that have another value than the `fixed` one, and an activation that ours lacks."""
+    """Return settings that differ from their `fixed` value, and an unsupported activation."""
     wrong = [name for name, value in fixed.items() if description.get(name, value) != value]
     if description.get(activation, "gelu") not in ACTIVATION_OF:
         wrong.append(activation)
@@ -64,26 +64,26 @@ def differing(
 
 
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
-    """Our configuration from a `config.json` that is `lacking` nothing.
+    """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    Without an output layer among the names of its tensors it shares the token table.
+    If the tensor names include no output layer, it is tied to the token table.
     """
     return GPTConfig(
         hidden=description.get("n_inner"),
         activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
         tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in tensors,
-        **{ours: description[theirs] for ours, theirs in SAME.items()},
+        **{name: description[key] for name, key in SAME.items()},
         **ALWAYS,
     )
 
 
-def names(config: GPTConfig) -> Names:
-    """What the parameters of a model of this configuration are called."""
+def names(config: GPTConfig) -> ParameterNames:
+    """Return the parameter names of a model of this configuration."""
     return GPT2
 
 
-def unlike(config: GPTConfig, kind: str) -> list[str]:
-    """The settings that no GPT-2 has, as `name = value`; an empty list where it is one."""
+def mismatches(config: GPTConfig, kind: str) -> list[str]:
+    """Return the settings that no GPT-2 has, as `name = value`; empty for a GPT-2."""
     wrong = [
         f"{name} = {getattr(config, name)!r}"
         for name, value in ALWAYS.items()
@@ -101,12 +101,12 @@ def unlike(config: GPTConfig, kind: str) -> list[str]:
 
 
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
-    """The content of a `config.json` for a configuration that is `unlike` in nothing."""
-    activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
+    """Return the content of a `config.json` for a configuration without `mismatches`."""
+    activation = next(key for key, name in ACTIVATION_OF.items() if name == config.activation)
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": kind,
-        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
+        **{key: getattr(config, name) for name, key in SAME.items()},
         "n_inner": config.hidden,
         "activation_function": activation,
         "tie_word_embeddings": config.tied,

@@ -1,4 +1,4 @@
-"""Models by the name they have on the Hugging Face hub: fetched once, then from the cache."""
+"""Download of models from the Hugging Face hub by their names, with a local cache."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 def model_directory(
     path_or_name: str | Path, *, revision: str | None = None, allow_pickle: bool = False
 ) -> Path:
-    """The directory of a model: itself where there is one, else fetched from the hub.
+    """Return the directory of a model; download it if there is no local directory of this name.
 
     Args:
         path_or_name: a directory, or a name on the hub such as `gpt2` or `owner/name`.
-        revision: the branch, tag or commit on the hub; default its main branch.
-        allow_pickle: fetch pickled weights where there are no safetensors.
+        revision: the branch, tag or commit on the hub; default the main branch.
+        allow_pickle: download pickled weights if there are no safetensors.
 
     Raises:
         RunError: neither a directory, nor on the hub, nor in its cache.
-        ArgumentError: a revision of a directory, which has none.
+        ArgumentError: a revision is passed with a local directory.
     """
     path = Path(path_or_name)
     if path.is_dir():
         if revision is not None:
             raise ArgumentError(
                 f"revision {revision!r} of the directory {str(path)!r}",
-                expected="it with a hub name only",
+                expected="a revision only with a hub name",
                 cause="a directory of the same name as a model on the hub",
                 remedy="leave the revision out, or start in another directory",
             )
@@ -67,7 +67,7 @@ def model_directory(
 
 
 def _weights(name: str) -> tuple[str, ...]:
-    """The file of this name, and its shards with their index."""
+    """Return file patterns for the weights: one file, or shards with their index."""
     stem, _, suffix = name.partition(".")
     return name, f"{stem}-*.{suffix}", f"{name}.index.json"
 
@@ -77,7 +77,7 @@ def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
-    except errors.LocalEntryNotFoundError as error:  # before the others: it is one of them
+    except errors.LocalEntryNotFoundError as error:  # a subclass of the errors below
         raise RunError(
             f"no directory {name!r} here, and no network to fetch a model of this name from the "
             f"hub; looked in the cache {constants.HF_HUB_CACHE}",
@@ -88,7 +88,7 @@ def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path
             f"no directory {name!r} here, and the hub has no such model to give"
             f"{f' at revision {revision!r}' if revision else ''} "
             f"({str(error).splitlines()[0]})",
-            cause="a typo, or a model that asks for a login",
+            cause="a typo, or a model that requires a login",
             remedy="check the name at https://huggingface.co/models",
         ) from error
     except (errors.HFValidationError, OSError) as error:

@@ -1,9 +1,9 @@
-"""Llama, Mistral, Qwen2 and Qwen3 as Hugging Face writes them, to our GPT and back.
+"""Conversion of Llama, Mistral, Qwen2 and Qwen3 between Hugging Face and heedful's GPT.
 
-They differ by biases, by a window and by norms on queries and keys. All have a gated feed-forward
-layer, act(gate) · up. Ours without a gate, by a squared ReLU, is written as a ReLU gate that equals
-its own up-projection, for relu(x) · x = relu(x)²: the same numbers, until somebody trains the two
-apart.
+They differ in biases, sliding windows, and norms of queries and keys. All have a gated feed-forward
+layer, act(gate) · up. heedful's squared ReLU has no gate; it is exported as a ReLU gate with the
+same weights as the up-projection, because relu(x) · x = relu(x)². The results are equal unless
+further training changes the two separately.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from heedful.models.gpt import GPTConfig
-from heedful.models.huggingface.parameter_names import Names
+from heedful.models.huggingface.parameter_names import ParameterNames
 from heedful.models.huggingface.parameter_names import llama as names_of
 from heedful.rotary_scaling import RotaryScaling
 
 GATE_OF = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "relu2": "relu"}
 ACTIVATION_OF = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}
-# What all are, in our words
+# The settings of GPTConfig that all these models share
 ALWAYS: dict[str, Any] = {
     "positions": "rotary",
     "norm": "rms",
@@ -31,7 +31,7 @@ ALWAYS: dict[str, Any] = {
 }
 
 
-# Our settings that are theirs by another name
+# heedful's setting → Hugging Face's name
 SAME = {
     "vocabulary": "vocab_size",
     "context_length": "max_position_embeddings",
@@ -44,11 +44,11 @@ SAME = {
 
 
 class Family(NamedTuple):
-    """What distinguishes one of them.
+    """The properties of a model family.
 
-    kind: its `model_type`, in its own letters. fixed: our settings that are the same in all its
-    models. windows: which layers have one: "never", "always" (where its size is given), or "asked"
-    (by `use_sliding_window`).
+    kind: the name in its classes. fixed: settings of GPTConfig that all its models share. windows:
+    which layers have a sliding window: "never", "always" (if its size is set), or "flag" (if
+    `use_sliding_window` is set).
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Family(NamedTuple):
 
     @property
     def classes(self) -> tuple[str, str]:
-        """Its models with an output layer, and without."""
+        """The classes of its models with and without an output layer."""
         return f"{self.kind}ForCausalLM", f"{self.kind}Model"
 
 
@@ -65,13 +65,13 @@ UNBIASED = {"qk_norm": False, "bias": False, "attention_bias": False}
 FAMILIES = {
     "llama": Family("Llama", {"qk_norm": False}),
     "mistral": Family("Mistral", UNBIASED, "always"),
-    "qwen2": Family("Qwen2", UNBIASED | {"attention_bias": True}, "asked"),
-    "qwen3": Family("Qwen3", {"qk_norm": True}, "asked"),
+    "qwen2": Family("Qwen2", UNBIASED | {"attention_bias": True}, "flag"),
+    "qwen3": Family("Qwen3", {"qk_norm": True}, "flag"),
 }
 
 
 def _rotary(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of rotary positions, which have another name since transformers 5."""
+    """Return the settings of rotary positions, which transformers 5 has renamed."""
     rotary = description.get("rope_scaling") or description.get("rope_parameters") or {}
     if not isinstance(rotary, Mapping):
         raise TypeError(f"rotary settings {rotary!r}")
@@ -79,15 +79,15 @@ def _rotary(description: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rope_type(rotary: Mapping[str, Any]) -> str:
-    """How its frequencies are made; before transformers 4.43 the name was `type`."""
+    """Return the type of rotary scaling; before transformers 4.43 its key was `type`."""
     return str(rotary.get("rope_type", rotary.get("type", "default")))
 
 
 def _windows(description: Mapping[str, Any]) -> set[int | None]:
-    """The windows that its layers have."""
-    # the only setting whose default changes numbers in silence
+    """Return the set of window sizes of the layers."""
+    # 4096 is transformers' default, which changes results even if the file does not mention it
     size, windows = description.get("sliding_window", 4096), _family(description).windows
-    if windows == "never" or (windows == "asked" and not description.get("use_sliding_window")):
+    if windows == "never" or (windows == "flag" and not description.get("use_sliding_window")):
         return {None}
     if windows == "always":
         return {size}
@@ -99,19 +99,19 @@ def _windows(description: Mapping[str, Any]) -> set[int | None]:
 
 
 def _biases(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Ours from theirs."""
+    """Return the bias settings of GPTConfig."""
     family, attention = _family(description), bool(description.get("attention_bias"))
-    of_feed = family.kind == "Llama" and bool(description.get("mlp_bias"))
+    feed = family.kind == "Llama" and bool(description.get("mlp_bias"))
     biases = {"attention_bias": attention, "bias": attention} | family.fixed
-    return biases if of_feed == biases["bias"] else biases | {"feed_bias": of_feed}
+    return biases if feed == biases["bias"] else biases | {"feed_bias": feed}
 
 
 def _family(description: Mapping[str, Any]) -> Family:
     return FAMILIES[str(description["model_type"])]
 
 
-def lacking(description: Mapping[str, Any]) -> list[str]:
-    """What a `config.json` asks for that our GPT does not have, as `name = value`."""
+def unsupported(description: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a `config.json` that heedful's GPT lacks, as `name = value`."""
     rotary, wrong = _rotary(description), []
     activation = description.get("hidden_act", "silu")
     if activation not in ACTIVATION_OF:
@@ -120,41 +120,41 @@ def lacking(description: Mapping[str, Any]) -> list[str]:
         return [*wrong, "rotary positions that differ between layers"]
     if _rope_type(rotary) not in ("default", "linear", "llama3"):
         wrong.append(f"rope_type = {_rope_type(rotary)!r}")
-    turned = rotary.get("partial_rotary_factor", description.get("partial_rotary_factor"))
-    if turned not in (None, 1, 1.0):
-        wrong.append(f"partial_rotary_factor = {turned}")
+    partial = rotary.get("partial_rotary_factor", description.get("partial_rotary_factor"))
+    if partial not in (None, 1, 1.0):
+        wrong.append(f"partial_rotary_factor = {partial}")
     if len(_windows(description)) > 1:
         wrong.append("a window in some of its layers only")
     return wrong
 
 
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
-    """Our configuration from a `config.json` that is `lacking` nothing, and the tensors.
+    """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    Without an output layer among them it shares the token table.
+    If the tensors include no output layer, it is tied to the token table.
     """
-    of, rotary = description, _rotary(description)
-    activation = ACTIVATION_OF[of["hidden_act"]]
+    rotary = _rotary(description)
+    activation = ACTIVATION_OF[description["hidden_act"]]
     if activation == "reglu" and _gate_is_copied(tensors):
         activation = "relu2"
-    [window] = _windows(of)
+    [window] = _windows(description)
     return GPTConfig(
-        **{ours: of[theirs] for ours, theirs in SAME.items()},
-        kv_heads=of.get("num_key_value_heads"),
-        head_width=_head_width(of),
+        **{name: description[key] for name, key in SAME.items()},
+        kv_heads=description.get("num_key_value_heads"),
+        head_width=_head_width(description),
         window=window,
         activation=activation,
-        tied=bool(of.get("tie_word_embeddings")) or "lm_head.weight" not in tensors,
-        dropout=of.get("attention_dropout") or 0.0,
-        rotary_base=rotary.get("rope_theta") or of.get("rope_theta") or 10_000.0,
-        rotary_scaling=_scaling(of, rotary),
+        tied=bool(description.get("tie_word_embeddings")) or "lm_head.weight" not in tensors,
+        dropout=description.get("attention_dropout") or 0.0,
+        rotary_base=rotary.get("rope_theta") or description.get("rope_theta") or 10_000.0,
+        rotary_scaling=_scaling(description, rotary),
         **ALWAYS,
-        **_biases(of),
+        **_biases(description),
     )
 
 
-def names(config: GPTConfig) -> Names:
-    """What the parameters of a model of this configuration are called."""
+def names(config: GPTConfig) -> ParameterNames:
+    """Return the parameter names of a model of this configuration."""
     head = config.width_of_heads
     return names_of(
         config.heads * head,
@@ -163,33 +163,33 @@ def names(config: GPTConfig) -> Names:
     )
 
 
-def unlike(config: GPTConfig, kind: str) -> list[str]:
-    """The settings that a family's models do not have, as `name = value`."""
+def mismatches(config: GPTConfig, kind: str) -> list[str]:
+    """Return the settings that the models of a family lack, as `name = value`."""
     family = FAMILIES[kind]
     fixed = ALWAYS | family.fixed | ({"window": None} if family.windows == "never" else {})
     wrong = [name for name, value in fixed.items() if getattr(config, name) != value]
     if _feed_bias(config) and kind != "llama":
         wrong.append("bias" if config.feed_bias is None else "feed_bias")
     elif "bias" not in fixed and config.bias != config.attention_bias:
-        wrong.append("attention_bias")  # attention has all its biases, or none
+        wrong.append("attention_bias")  # all of attention's projections have biases, or none
     wrong += ["activation"] if config.activation not in GATE_OF else []
     return [f"{name} = {getattr(config, name)!r}" for name in dict.fromkeys(wrong)]
 
 
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
-    """The content of a `config.json`; of dropout, only that of the weights has a place there."""
+    """Return the content of a `config.json`; it can hold only the dropout of attention weights."""
     family = FAMILIES[kind]
     rotary = {"rope_theta": config.rotary_base, **_written(config.rotary_scaling)}
     return {
         "architectures": [family.classes[0]],
         "model_type": kind,
-        **{theirs: getattr(config, ours) for ours, theirs in SAME.items()},
+        **{key: getattr(config, name) for name, key in SAME.items()},
         "intermediate_size": config.hidden or 4 * config.width,
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.width_of_heads,
         "hidden_act": GATE_OF[config.activation],
         "rope_parameters": rotary,
-        "rope_theta": config.rotary_base,  # for transformers before 5, as is the next
+        "rope_theta": config.rotary_base,  # this and the next for transformers before 5
         **({"rope_scaling": rotary} if config.rotary_scaling else {}),
         **_written_biases(config, kind),
         **_written_window(config, family),
@@ -200,27 +200,27 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     }
 
 
-def _head_width(of: Mapping[str, Any]) -> int | None:
-    """None where it is the width by the number of heads."""
-    width = of.get("head_dim")
-    return None if width and width * of["num_attention_heads"] == of["hidden_size"] else width
+def _head_width(description: Mapping[str, Any]) -> int | None:
+    """Return the width of heads; None if it is the model's width by the number of heads."""
+    width, heads = description.get("head_dim"), description["num_attention_heads"]
+    return None if width and width * heads == description["hidden_size"] else width
 
 
 def _gate_is_copied(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether each gate equals its up-projection, as in what we write for a squared ReLU."""
+    """Return whether each gate equals its up-projection, as in an exported squared ReLU."""
     gates = [name for name in tensors if ".gate_proj." in name]
     return all(
         torch.equal(tensors[name], tensors[name.replace("gate_proj", "up_proj")]) for name in gates
     )
 
 
-def _scaling(of: Mapping[str, Any], rotary: Mapping[str, Any]) -> RotaryScaling | None:
+def _scaling(description: Mapping[str, Any], rotary: Mapping[str, Any]) -> RotaryScaling | None:
     if _rope_type(rotary) == "default":
         return None
     if _rope_type(rotary) == "linear":
         return RotaryScaling(kind="linear", factor=rotary["factor"])
-    original = of.get("original_max_position_embeddings") or rotary.get(
-        "original_max_position_embeddings", of["max_position_embeddings"]
+    original = description.get("original_max_position_embeddings") or rotary.get(
+        "original_max_position_embeddings", description["max_position_embeddings"]
     )
     return RotaryScaling(
         kind="llama3",
@@ -249,7 +249,7 @@ def _feed_bias(config: GPTConfig) -> bool:
 
 
 def _written_biases(config: GPTConfig, kind: str) -> dict[str, bool]:
-    """Where a family leaves a choice."""
+    """Return the bias settings of a family whose biases are configurable."""
     if kind == "llama":
         return {"attention_bias": config.attention_bias, "mlp_bias": _feed_bias(config)}
     return {"attention_bias": config.attention_bias} if kind == "qwen3" else {}
@@ -258,5 +258,5 @@ def _written_biases(config: GPTConfig, kind: str) -> dict[str, bool]:
 def _written_window(config: GPTConfig, family: Family) -> dict[str, Any]:
     if family.windows == "never":
         return {}
-    asked = {"use_sliding_window": config.window is not None, "max_window_layers": 0}
-    return {"sliding_window": config.window, **(asked if family.windows == "asked" else {})}
+    flags = {"use_sliding_window": config.window is not None, "max_window_layers": 0}
+    return {"sliding_window": config.window, **(flags if family.windows == "flag" else {})}

@@ -1,7 +1,7 @@
-"""What Hugging Face checkpoints call our parameters: one table per family, read both ways.
+"""The names of heedful's parameters in Hugging Face checkpoints: one table per family.
 
-In a name `N` stands for the number of a layer. A table maps our name to theirs; where one of our
-parameters is several of theirs, they are its rows, one below the other.
+In a name, `N` stands for the number of a layer. A table maps heedful's name to the checkpoint's.
+Where one parameter corresponds to several tensors, these are its rows, concatenated.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Theirs:
-    """What one parameter of ours is in a checkpoint of theirs.
+class CheckpointTensors:
+    """The tensors of a checkpoint that correspond to one parameter of heedful.
 
     Args:
-        names: one name, or several whose tensors are the parameter's rows.
-        transposed: they keep a matrix as (in, out), as GPT-2's `Conv1D` does; ours is (out, in).
-        rows: how many of the rows each has; default equal numbers.
-        copies: each of the names has all rows, and they are equal.
+        names: one name, or several names whose tensors are the rows of the parameter.
+        transposed: whether the checkpoint stores (in, out), as GPT-2's `Conv1D` does; heedful
+            stores (out, in).
+        rows: the number of rows of each tensor; default equal numbers.
+        copies: whether each tensor has all rows and all tensors are equal.
     """
 
     names: tuple[str, ...]
@@ -32,56 +33,55 @@ class Theirs:
     rows: tuple[int, ...] = ()
     copies: bool = False
 
-    def ours(self, tensors: Iterable[Tensor]) -> Tensor:
-        """Our parameter from their tensors, in the order of `names`; a view where it can be."""
-        turned = [tensor.t() if self.transposed else tensor for tensor in tensors]
-        return turned[0] if len(turned) == 1 or self.copies else torch.cat(turned)
+    def from_checkpoint(self, tensors: Iterable[Tensor]) -> Tensor:
+        """Convert tensors, in the order of `names`, to the parameter; a view if possible."""
+        parts = [tensor.t() if self.transposed else tensor for tensor in tensors]
+        return parts[0] if len(parts) == 1 or self.copies else torch.cat(parts)
 
-    def theirs(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Their tensors from our parameter."""
+    def to_checkpoint(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Convert the parameter to the tensors of the checkpoint."""
         if self.copies:
             parts = [parameter] + [parameter.clone() for _ in self.names[1:]]
         elif self.rows:
             parts = list(parameter.split(self.rows))
         else:
             parts = list(parameter.chunk(len(self.names)))
-        turned = (part.t() if self.transposed else part for part in parts)
-        return dict(zip(self.names, turned, strict=True))
+        stored = (part.t() if self.transposed else part for part in parts)
+        return dict(zip(self.names, stored, strict=True))
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """The shapes of their tensors for a parameter of ours."""
-        return {
-            n: tuple(t.shape) for n, t in self.theirs(torch.empty(shape, device="meta")).items()
-        }
+        """Return the shapes of the checkpoint's tensors for a parameter of this shape."""
+        tensors = self.to_checkpoint(torch.empty(shape, device="meta"))
+        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def same(name: str) -> Theirs:
-    """The same tensor under another name."""
-    return Theirs((name,))
+def renamed(name: str) -> CheckpointTensors:
+    """Return the entry of a parameter that differs only in its name."""
+    return CheckpointTensors((name,))
 
 
 @dataclass(frozen=True)
-class Names:
-    """The names of a family.
+class ParameterNames:
+    """The parameter names of a model family.
 
     Args:
-        table: our name → theirs, written in full, with `N` for the layer.
-        prefix: what a checkpoint of the bare model, without a head, leaves out.
-        ignored: patterns of tensors that are no parameters, or that no model of ours has.
-        shared: their name of a tensor → the one that it must equal where the model ties the two.
-        old: endings that older checkpoints use → today's.
+        table: heedful's name → the checkpoint's tensors, with full names and `N` for the layer.
+        prefix: the prefix that is missing in checkpoints of the bare model, without a head.
+        ignored: patterns of tensors that are no parameters, or that heedful's models lack.
+        shared: name of a tensor → name of the tensor that it equals if the model ties the two.
+        old: endings of names in older checkpoints → current endings.
     """
 
-    table: Mapping[str, Theirs]
+    table: Mapping[str, CheckpointTensors]
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, parameter: str) -> Theirs:
-        """What a parameter of ours is in their checkpoint.
+    def entry(self, parameter: str) -> CheckpointTensors:
+        """Return the checkpoint tensors of a parameter.
 
-        >>> GPT2.of("blocks.3.feed.enter.weight").names
+        >>> GPT2.entry("blocks.3.feed.enter.weight").names
         ('transformer.h.3.mlp.c_fc.weight',)
         """
         layer = re.search(r"\.(\d+)\.", parameter)
@@ -91,36 +91,36 @@ class Names:
         names = (name.replace(".N.", layer[0], 1) for name in entry.names)
         return dataclasses.replace(entry, names=tuple(names))
 
-    def recognised(self, found: Collection[str], wanted: Collection[str]) -> dict[str, str]:
-        """The full name of today → the name in the checkpoint, without what is ignored."""
-        named = {self._full(name, wanted): name for name in found}
-        return {full: name for full, name in named.items() if not self._is_ignored(full)}
+    def recognised(self, stored: Collection[str], expected: Collection[str]) -> dict[str, str]:
+        """Return the stored name of each current full name, without ignored tensors."""
+        full_names = {self._full(name, expected): name for name in stored}
+        return {full: name for full, name in full_names.items() if not self._is_ignored(full)}
 
-    def _full(self, name: str, wanted: Collection[str]) -> str:
+    def _full(self, name: str, expected: Collection[str]) -> str:
         for old, new in self.old.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        is_bare = name not in wanted and self.prefix + name in wanted
+        is_bare = name not in expected and self.prefix + name in expected
         return self.prefix + name if is_bare else name
 
     def _is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
 
-def _layer(ours: str, *theirs: str, **how: Any) -> dict[str, Theirs]:
-    """Weight and bias of a layer, which is one of theirs or several, as `Theirs`."""
+def _layer(layer: str, *stored: str, **options: Any) -> dict[str, CheckpointTensors]:
+    """Return the entries of a layer's weight and bias; options as in `CheckpointTensors`."""
     return {
-        f"{ours}.{part}": Theirs(tuple(f"{name}.{part}" for name in theirs), **how)
+        f"{layer}.{part}": CheckpointTensors(tuple(f"{name}.{part}" for name in stored), **options)
         for part in ("weight", "bias")
     }
 
 
 _GPT2_LAYER = "transformer.h.N"
-GPT2 = Names(
+GPT2 = ParameterNames(
     prefix="transformer.",
     table={
-        "tokens.weight": same("transformer.wte.weight"),
-        "positions": same("transformer.wpe.weight"),
+        "tokens.weight": renamed("transformer.wte.weight"),
+        "positions": renamed("transformer.wpe.weight"),
         **_layer("blocks.N.attend_norm", f"{_GPT2_LAYER}.ln_1"),
         **_layer("blocks.N.attend.projection", f"{_GPT2_LAYER}.attn.c_attn", transposed=True),
         **_layer("blocks.N.attend.output", f"{_GPT2_LAYER}.attn.c_proj", transposed=True),
@@ -128,27 +128,27 @@ GPT2 = Names(
         **_layer("blocks.N.feed.enter", f"{_GPT2_LAYER}.mlp.c_fc", transposed=True),
         **_layer("blocks.N.feed.output", f"{_GPT2_LAYER}.mlp.c_proj", transposed=True),
         **_layer("norm", "transformer.ln_f"),
-        "head.weight": same("lm_head.weight"),
+        "head.weight": renamed("lm_head.weight"),
     },
-    ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # masks, kept as buffers
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # buffers with masks
     shared={"lm_head.weight": "transformer.wte.weight"},
 )
 
 
-def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
-    """The names of Llama and of those that followed it: Mistral, Qwen2 and Qwen3.
+def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
+    """Return the parameter names of Llama, Mistral, Qwen2 and Qwen3.
 
     Args:
         queries, keys: rows of the projection to queries, and of those to keys and to values.
-        copied_gate: gate and up-projection are equal, and one matrix of ours.
+        copied_gate: whether gate and up-projection are equal, and one matrix in heedful.
     """
     layer, attention = "model.layers.N", "model.layers.N.self_attn"
     projections = [f"{attention}.{name}_proj" for name in "qkv"]
     gates = [f"{layer}.mlp.{name}_proj" for name in ("gate", "up")]
-    return Names(
+    return ParameterNames(
         prefix="model.",
         table={
-            "tokens.weight": same("model.embed_tokens.weight"),
+            "tokens.weight": renamed("model.embed_tokens.weight"),
             **_layer("blocks.N.attend_norm", f"{layer}.input_layernorm"),
             **_layer("blocks.N.feed_norm", f"{layer}.post_attention_layernorm"),
             **_layer("blocks.N.attend.query_norm", f"{attention}.q_norm"),
@@ -158,9 +158,9 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
             **_layer("blocks.N.feed.enter", *gates, copies=copied_gate),
             **_layer("blocks.N.feed.output", f"{layer}.mlp.down_proj"),
             **_layer("norm", "model.norm"),
-            "head.weight": same("lm_head.weight"),
+            "head.weight": renamed("lm_head.weight"),
         },
-        # frequencies, which older versions kept
+        # frequencies, which older versions stored
         ignored=(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
         shared={"lm_head.weight": "model.embed_tokens.weight"},
     )
@@ -168,12 +168,12 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
 
 _BERT_LAYER = "bert.encoder.layer.N"
 _BERT_HEADS = [f"{_BERT_LAYER}.attention.self.{name}" for name in ("query", "key", "value")]
-BERT = Names(
+BERT = ParameterNames(
     prefix="bert.",
     table={
-        "tokens.weight": same("bert.embeddings.word_embeddings.weight"),
-        "positions": same("bert.embeddings.position_embeddings.weight"),
-        "segments.weight": same("bert.embeddings.token_type_embeddings.weight"),
+        "tokens.weight": renamed("bert.embeddings.word_embeddings.weight"),
+        "positions": renamed("bert.embeddings.position_embeddings.weight"),
+        "segments.weight": renamed("bert.embeddings.token_type_embeddings.weight"),
         **_layer("norm", "bert.embeddings.LayerNorm"),
         **_layer("blocks.N.attend.projection", *_BERT_HEADS),
         **_layer("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
@@ -184,9 +184,9 @@ BERT = Names(
         **_layer("pooler", "bert.pooler.dense"),
         **_layer("head.transform", "cls.predictions.transform.dense"),
         **_layer("head.norm", "cls.predictions.transform.LayerNorm"),
-        "head.output.bias": same("cls.predictions.bias"),
+        "head.output.bias": renamed("cls.predictions.bias"),
     },
-    # 0, 1, 2, … kept as a buffer; and the head that only pre-training used
+    # the buffer 0, 1, 2, …, and the head that only pre-training used
     ignored=(r"(bert\.)?embeddings\.position_ids", r"cls\.seq_relationship\..*"),
     shared={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

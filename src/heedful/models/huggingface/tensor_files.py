@@ -1,6 +1,6 @@
-"""The tensors of a directory in Hugging Face format, by memory map: one file, or shards.
+"""Memory-mapped tensors of a directory in Hugging Face format: one file, or shards.
 
-Nothing is read until a tensor is used, so a checkpoint of any size opens at once.
+Data is read when a tensor is used, so a checkpoint of any size opens at once.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import damaged, read_json
+from heedful.files import read_error, read_json
 from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
 def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """Every tensor by name, memory-mapped: of safetensors, else of `.bin` files where allowed.
+    """Return all tensors by name, memory-mapped, from safetensors or, if allowed, `.bin` files.
 
-    These are pickled, and only tensors and plain containers of them are read.
+    `.bin` files are pickled; only tensors and plain containers are unpickled.
     """
-    if (tensors := _whole_or_shards(directory, SAFE, _safetensors)) is not None:
+    if (tensors := _single_or_shards(directory, SAFE, _safetensors)) is not None:
         return tensors
     pickled = next((p for p in _files(directory, PICKLED) if p.exists()), None)
     if pickled is None:
-        there = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+        files = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
         raise RunError(
-            f"no weights in {directory}, only {there}",
+            f"no weights in {directory}, only {files}",
             expected=f"{SAFE}, or shards with {SAFE}.index.json",
             cause="a download that was interrupted, or weights in another library's format",
         )
@@ -36,22 +36,22 @@ def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Ten
         raise RunError(
             f"{pickled} is pickled, and such a file can run code when it is opened",
             expected="safetensors",
-            remedy="if you trust where it comes from, allow it with --allow-pickle "
-            "(allow_pickle=True): then only tensors are read",
+            remedy="if you trust its source, allow it with --allow-pickle (allow_pickle=True): "
+            "then only tensors are read",
         )
-    return _whole_or_shards(directory, PICKLED, _unpickled) or {}
+    return _single_or_shards(directory, PICKLED, _unpickled) or {}
 
 
 def _files(directory: Path, name: str) -> tuple[Path, Path]:
     return directory / name, directory / f"{name}.index.json"
 
 
-def _whole_or_shards(
-    directory: Path, name: str, opened: Callable[[Path], Mapping[str, Tensor]]
+def _single_or_shards(
+    directory: Path, name: str, open_file: Callable[[Path], Mapping[str, Tensor]]
 ) -> dict[str, Tensor] | None:
-    whole, index = _files(directory, name)
-    if whole.exists():
-        return dict(opened(whole))
+    single, index = _files(directory, name)
+    if single.exists():
+        return dict(open_file(single))
     if not index.exists():
         return None
     shard_of = _shard_of(index)
@@ -63,16 +63,16 @@ def _whole_or_shards(
             cause="a download or a copy that was interrupted",
             remedy="fetch it again",
         )
-    tensors = {shard: opened(directory / shard) for shard in shards}
+    tensors = {shard: open_file(directory / shard) for shard in shards}
     return {n: tensors[shard][n] for n, shard in shard_of.items() if n in tensors[shard]}
 
 
 def _shard_of(index: Path) -> dict[str, str]:
-    """Name of a tensor → name of the file beside the index that holds it."""
+    """Return the file of each tensor, from the index of the shards."""
     content = read_json(index)
     shard_of = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
-        raise damaged(index, ValueError("no weight_map to files beside it"), "fetch it again")
+        raise read_error(index, ValueError("no weight_map to files beside it"), "fetch it again")
     return shard_of
 
 
@@ -83,16 +83,16 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise damaged(path, error, remedy="fetch it again") from error
+        raise read_error(path, error, remedy="fetch it again") from error
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
-    try:  # files from before torch 1.6 are no zip archives, and cannot be mapped
+    try:  # files of torch before 1.6 are no zip archives and cannot be memory-mapped
         content = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
-    except Exception as error:  # unpickling a damaged file raises whatever its bytes ask for
-        raise damaged(path, error, remedy="fetch it again") from error
+    except Exception as error:  # unpickling a damaged file may raise anything
+        raise read_error(path, error, remedy="fetch it again") from error
     is_tensors = isinstance(content, dict) and all(
         isinstance(tensor, Tensor) for tensor in content.values()
     )

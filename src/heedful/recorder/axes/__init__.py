@@ -1,1 +1,1 @@
-"""Decides whose the axes of a call are (batch, heads, queries, keys), and what is padding."""
+"""Names the axes of a call (batch, heads, queries, keys), and finds its padding and token ids."""

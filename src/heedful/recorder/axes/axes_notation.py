@@ -1,4 +1,4 @@
-"""Reads what a user tells of the axes of a module's queries, in the notation of einops.
+"""Parses `record(axes=)`: the axes of a module's queries in the notation of einops.
 
 `record(model, axes={"encoder.*.attn": "(h b) n d"})`: b texts, h heads, g groups of heads that
 share a key, n queries, d the width; any other letter is a part of a text, such as a window.
@@ -21,12 +21,12 @@ from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recording.module_names import plain_name
 
-Letters: TypeAlias = list[list[str]]  # those of each axis, outer ones first
+Letters: TypeAlias = list[list[str]]  # the letters of each axis, outermost first
 ROLES = {"b": TEXTS, "h": HEADS, "g": HEADS, "n": QUERIES}  # any other letter: PARTS
 
 
 def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
-    """What is told, by the pattern of the modules' names; `ArgumentError` for anything else."""
+    """Return the checked axes by pattern of module names; raise `ArgumentError` if invalid."""
     if axes is None:
         return {}
     if not isinstance(axes, Mapping):
@@ -34,29 +34,29 @@ def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
             f"axes of type {type(axes).__name__}",
             expected='names of modules and the axes of their queries, {"*.attn": "b h n d"}',
         )
-    told = {str(name): str(pattern) for name, pattern in axes.items()}
-    for pattern in told.values():
+    patterns = {str(name): str(pattern) for name, pattern in axes.items()}
+    for pattern in patterns.values():
         letters_of(pattern)
-    modules = model.named_modules(remove_duplicate=False) if told else ()
+    modules = model.named_modules(remove_duplicate=False) if patterns else ()
     names = [*filter(None, (plain_name(name) for name, _ in modules))]
     names.append(type(getattr(model, "_orig_mod", model)).__name__)
-    for name in told:
+    for name in patterns:
         if not any(fnmatchcase(other, name) for other in names):
             raise ArgumentError(
                 f"axes for {name!r}, which no module is called",
                 expected=f"a name such as {nearest(name, names[:40])}, with * for any part",
             )
-    return told
+    return patterns
 
 
 def pattern_for(axes: Mapping[str, str], name: str) -> str:
-    """What is told of a module of this name, by the first pattern that fits it; "" if nothing."""
-    return next((told for pattern, told in axes.items() if fnmatchcase(name, pattern)), "")
+    """Return the axes of the first entry whose name pattern matches the module; "" if none."""
+    return next((axis for pattern, axis in axes.items() if fnmatchcase(name, pattern)), "")
 
 
 @functools.lru_cache(maxsize=64)
 def letters_of(pattern: str) -> Letters:
-    """The letters of each axis, [["b", "h"], ["n"], ["d"]] of "(b h) n d"; else `ArgumentError`."""
+    """Split "(b h) n d" into [["b", "h"], ["n"], ["d"]]; raise `ArgumentError` if invalid."""
     is_spaced = re.fullmatch(r"(\([a-z]( [a-z])*\)|[a-z])( (\([a-z]( [a-z])*\)|[a-z]))*", pattern)
     axes = [part.strip("()").split() for part in re.findall(r"\([a-z ]+\)|[a-z]", pattern)]
     letters = [letter for axis in axes for letter in axis]
@@ -71,27 +71,27 @@ def letters_of(pattern: str) -> Letters:
 
 
 def told_order(pattern: str, cells: Cells, texts: int | None) -> Order:
-    """The axes of a map, by the letters of those of its queries.
+    """Name the axes of a map by a pattern such as "(h b) n d"; `texts` is None if unknown.
 
-    The axis with n is that of the queries; the others, in their order, are those beside queries and
-    keys. `ArgumentError` for another number of axes, or sizes that do not fit.
+    The axis with n is the queries' axis. The other letters name the axes of the batch, in order.
+    `ArgumentError` is raised for another number of axes, or sizes that do not fit.
     """
     rest = [letters for letters in letters_of(pattern) if letters != ["d"]]
-    places = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
-    asking = [axis for axis in places if cells.kinds[axis] == QUERIES]
-    beside = [axis for axis in places if cells.kinds[axis] == BATCH]
+    free = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
+    query_axes = [axis for axis in free if cells.kinds[axis] == QUERIES]
+    batch_axes = [axis for axis in free if cells.kinds[axis] == BATCH]
     of_queries = next(letters for letters in rest if "n" in letters)
     letters = {}
-    if len(asking) == 1 and len(beside) == len(rest) - 1:
-        letters[asking[0]] = of_queries
+    if len(query_axes) == 1 and len(batch_axes) == len(rest) - 1:
+        letters[query_axes[0]] = of_queries
         others = [each for each in rest if each is not of_queries]
-        letters |= dict(zip(beside, others, strict=True))
-    elif len(places) == len(rest):  # some have size 1, or several are of queries alone
-        letters = dict(zip(places, rest, strict=True))
+        letters |= dict(zip(batch_axes, others, strict=True))
+    elif len(free) == len(rest):  # some axes have size 1, or change the queries alone
+        letters = dict(zip(free, rest, strict=True))
     else:
         raise ArgumentError(
             f"axes {pattern!r} for scores {cells.shape}",
-            expected="as many axes of queries as the scores have beside that of the keys",
+            expected="as many axes of queries as the scores have besides the axis of the keys",
         )
     axes: list[Joined] = [[(size, KEYS if axis == cells.along_keys else QUERIES)]
                           for axis, size in enumerate(cells.shape)]  # fmt: skip
@@ -101,18 +101,18 @@ def told_order(pattern: str, cells: Cells, texts: int | None) -> Order:
 
 
 def _joined(pattern: str, letters: list[str], size: int, texts: int | None) -> Joined:
-    """The axes that one axis joins; a size that is not known follows from the others."""
+    """Split one axis by its letters; at most one of its sizes may be unknown."""
     roles = [ROLES.get(letter, PARTS) for letter in letters]
     if len(letters) == 1:
         return [(size, roles[0])]
-    known = {"b": texts} if texts and "b" in letters else {}
-    unknown = [letter for letter in letters if letter not in known]
-    done = known.get("b") or 1
-    if len(unknown) != 1 or size % done:
+    sizes = {"b": texts} if texts and "b" in letters else {}
+    unknown = [letter for letter in letters if letter not in sizes]
+    divisor = sizes.get("b") or 1
+    if len(unknown) != 1 or size % divisor:
         raise ArgumentError(
             f"axes {pattern!r} for an axis of {size}, of {texts or 'unknown'} texts",
-            expected="sizes of all letters but one that are known",
+            expected="an axis whose letters have known sizes, but for one",
             remedy="split the axis in the model, or record one text at a time",
         )
-    sizes = {**known, unknown[0]: size // done}
+    sizes[unknown[0]] = size // divisor
     return [(sizes[letter], role) for letter, role in zip(letters, roles, strict=True)]

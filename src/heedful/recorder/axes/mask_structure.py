@@ -1,7 +1,7 @@
-"""Recognises the structure of a model's mask, so that it costs nothing to keep.
+"""Recognises causal masks, windows and key ranges in mask tensors, to store them compactly.
 
-A mask comes as a table that is boolean (True = may attend) or added to the scores. `Masks` splits
-it into what may attend and what is added; `recognise` finds causal masks, windows and runs of keys.
+A model's mask is boolean (True = may attend) or added to the scores. `Masks` splits it into a
+boolean mask and a bias; `recognise` replaces a boolean table by an equal mask of `ops.masks`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from heedful.ops.inputs import HIDDEN
+from heedful.ops.inputs import MASKED_SCORE
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.observed_call import Observed
 from heedful.recording.mask_groups import tables_of
 
-FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
-# What may attend (boolean), and what is added to the scores
+MASKED = -9e3  # models mask by adding −10,000, often plus a bias; such keys have no weight
+# The boolean mask, and the bias that is added to the scores
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
-    """The same mask as a structure; None where every query may attend to every key.
+    """Return an equal mask without a table; None if every query may attend to every key.
 
-    A table becomes causal, a window or a run of keys for each query (as of packed documents) where
-    it is exactly that, else bits. The result shares no memory with the table.
+    A table becomes a causal mask, a window or a key range per query (as for packed documents) if it
+    is equal to it; else it is packed into bits. The result shares no memory with the table.
     """
     if not isinstance(mask, Dense):
         return mask
@@ -42,52 +42,52 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
         return usual
     if bool(table.all()):
         return None
-    return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _any(table)
+    return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _packed(table)
 
 
 def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
-    """The key at which the first query of a causal mask stands; None of any other mask."""
+    """Return the position of the first query of a causal mask; None for any other mask."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)
-    found = next((part for part in parts if isinstance(part, Causal)), None)
-    if found is None:
+    causal = next((part for part in parts if isinstance(part, Causal)), None)
+    if causal is None:
         return None
-    return M - N if found.offset is None else found.offset
+    return M - N if causal.offset is None else causal.offset
 
 
-def _any(table: Tensor) -> Mask:
-    """A table that no guess fits, as runs of keys or else bits; and causal where it is that too."""
+def _packed(table: Tensor) -> Mask:
+    """Store a table as key ranges or else bits, combined with `Causal` if it is causal."""
     M = table.shape[1]
     count, first = table.sum(dim=1), table.int().argmax(dim=1)
     last = M - 1 - table.flip(1).int().argmax(dim=1)
     is_run = bool(((count == 0) | (last - first + 1 == count)).all())
-    found = KeyRanges(first, first + count) if is_run else Packed.of(table)
-    return _if_causal(found, table)
+    mask = KeyRanges(first, first + count) if is_run else Packed.of(table)
+    return _if_causal(mask, table)
 
 
-def _if_causal(found: Mask, table: Tensor) -> Mask:
-    """The mask combined with `Causal` where no key ahead is seen, so that those are skipped."""
+def _if_causal(mask: Mask, table: Tensor) -> Mask:
+    """Combine the mask with `Causal` if it is causal, so that later keys are skipped."""
     N, M = table.shape[-2:]
     if N == 1 or bool(table.triu(1 + M - N).any()) or not bool(table.any()):
-        return found
+        return mask
     if N < M:  # fewer queries than keys may pool them (Perceiver), and then have no position
-        sees_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
-        return Causal(M - N) & found if bool(sees_itself.all()) else found
-    return Causal(M - N) & found
+        has_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
+        return Causal(M - N) & mask if bool(has_itself.all()) else mask
+    return Causal(M - N) & mask
 
 
 def _guesses(table: Tensor) -> list[Mask]:
-    """Structures that the first and the last visible key of a few rows suggest."""
+    """Return the masks that the first and last visible keys of a few rows suggest."""
     N, M = table.shape
-    seen = table.any(dim=1)
-    if not bool(seen.any()):
+    has_keys = table.any(dim=1)
+    if not bool(has_keys.any()):
         return []
-    rows = seen.nonzero()[:, 0]
+    rows = has_keys.nonzero()[:, 0]
     first = table.int().argmax(dim=1)[rows]
     last = M - 1 - table.flip(1).int().argmax(dim=1)[rows]
-    inside = last < M - 1  # a row that sees the last key of all says nothing about the offset
+    inside = last < M - 1  # a row that may attend to the last key does not determine the offset
     offsets = (last - rows)[inside]
     offset = int(offsets[0]) if len(offsets) else M - N
-    sizes = [int((rows + at - first)[first > 0][:1].sum()) + 1 for at in (offset, M - N)]
+    sizes = [int((rows + start - first)[first > 0][:1].sum()) + 1 for start in (offset, M - N)]
     windows = [Causal(offset) & Window(max(1, sizes[0]), offset), Window(max(1, sizes[1]), M - N)]
     return [Causal(offset), *windows]
 
@@ -98,49 +98,47 @@ def _is(guess: Mask, table: Tensor) -> bool:
 
 
 class Masks:
-    """Splits masks (boolean, added, or flex attention's) into what may attend and what is added.
+    """Splits masks (boolean, additive, or flex attention's) into a boolean mask and a bias.
 
-    Layers of a pass mostly share a mask: the last few are remembered, so that the N × M entries are
-    looked at once and the layers share the result too.
+    The last results are cached: layers of a pass mostly share a mask, and then share the result.
     """
 
     def __init__(self) -> None:
-        # masks or biases, how they were split for calls of which shape, and the parts
-        self._known: list[tuple[Any, Callable, tuple[int, ...], Parts]] = []
+        # mask or bias, the function that split it, the shape of the call, and the result
+        self._cache: list[tuple[Any, Callable, tuple[int, ...], Parts]] = []
 
-    def split(self, seen: Observed) -> None:
-        """Leave a call a mask that only hides; what it added becomes part of the bias.
-
-        A bias that hides keys, as T5's does, is such a mask.
-        """
-        if seen.mask is None and seen.bias is not None and bool((seen.bias <= HIDDEN).any()):
-            seen.mask, seen.bias = seen.bias, None
-        if seen.bias is not None:
-            _, seen.bias = self._parts_of(seen.bias, seen, _added)
-        if seen.mask is None:
+    def split(self, call: Observed) -> None:
+        """Make the mask of a call boolean, and add its additive part to the bias; a bias that masks
+        keys, as T5's does, is treated as a mask."""
+        bias = call.bias
+        if call.mask is None and bias is not None and bool((bias <= MASKED_SCORE).any()):
+            call.mask, call.bias = bias, None
+        if call.bias is not None:
+            _, call.bias = self._parts_of(call.bias, call, _bias_alone)
+        if call.mask is None:
             return
-        seen.mask, added = self._parts_of(seen.mask, seen, _parts)
+        call.mask, added = self._parts_of(call.mask, call, _parts)
         if added is not None:
-            seen.bias = added if seen.bias is None else seen.bias + added
+            call.bias = added if call.bias is None else call.bias + added
 
     def _parts_of(
-        self, mask: Any, seen: Observed, split: Callable[[Any, Observed], Parts]
+        self, mask: Any, call: Observed, split: Callable[[Any, Observed], Parts]
     ) -> Parts:
-        """The parts of a mask, those of an equal one where a layer before had it."""
-        for other, by, shape, parts in self._known:
-            if (by, shape) == (split, seen.shape) and _is_same(other, mask):
+        """Return the parts of a mask, from the cache if an equal mask was split before."""
+        for other, by, shape, parts in self._cache:
+            if (by, shape) == (split, call.shape) and _is_same(other, mask):
                 return parts
-        parts = split(mask, seen)
-        self._known = [*self._known[-7:], (mask, split, seen.shape, parts)]
+        parts = split(mask, call)
+        self._cache = [*self._cache[-7:], (mask, split, call.shape, parts)]
         return parts
 
 
-def _added(bias: Tensor, seen: Observed) -> Parts:
+def _bias_alone(bias: Tensor, call: Observed) -> Parts:
     return None, bias
 
 
 def _is_same(mask: Any, other: Any) -> bool:
-    """Whether masks have the same entries, as where each layer of a model makes its own."""
+    """Whether masks have the same entries, also as separate tensors in each layer."""
     if mask is other:
         return True
     if isinstance(mask, Mask) and type(mask) is type(other):
@@ -152,27 +150,27 @@ def _is_same(mask: Any, other: Any) -> bool:
     return is_like and torch.equal(mask, other)
 
 
-def _parts(mask: Any, seen: Observed) -> Parts:
-    """What may attend and what is added."""
+def _parts(mask: Any, call: Observed) -> Parts:
+    """Split a mask into a boolean mask and a bias."""
     if isinstance(mask, Mask):
         return mask, None
-    B, H, N, M = seen.shape
+    B, H, N, M = call.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
 
         function = getattr(mask, "mask_mod", mask)
-        return create_mask(function, B, H, N, M, device=seen.query.device), None
+        return create_mask(function, B, H, N, M, device=call.query.device), None
     mask = mask[..., :M]
     if mask.dtype == torch.bool:
         return mask, None
-    is_faint = bool(mask.numel()) and _is_faint(mask)
-    allowed = ~(mask <= (FAINT if is_faint else torch.finfo(mask.dtype).min / 2))
+    by_constant = bool(mask.numel()) and _masks_by_constant(mask)
+    allowed = ~(mask <= (MASKED if by_constant else torch.finfo(mask.dtype).min / 2))
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
 
 
-def _is_faint(mask: Tensor) -> bool:
-    """Whether the table hides pairs by adding −10,000 or the like, and is no bias such as ALiBi's:
-    no number lies between hidden ones and the rest, and every row has a key that is not hidden."""
-    between = (mask > FAINT) & (mask < FAINT / 10)
-    return not bool(between.any()) and bool((mask.amax(dim=-1) > FAINT / 10).all())
+def _masks_by_constant(mask: Tensor) -> bool:
+    """Whether the table masks by a constant such as −10,000, and is no bias such as ALiBi's: there
+    is a gap above the masked entries, and every row has an entry above it."""
+    in_gap = (mask > MASKED) & (mask < MASKED / 10)
+    return not bool(in_gap.any()) and bool((mask.amax(dim=-1) > MASKED / 10).all())

@@ -1,9 +1,9 @@
-"""Names the axes of a map by what probing has shown of the rows of its queries and keys.
+"""Names the axes of a map by the texts and positions on which its queries and keys depend.
 
-Each row changes with a text, and with places along the inputs of the module that attends. Along an
-axis of texts the text changes; along one of parts of a text the places of queries and of keys;
-along one of queries those of queries alone; along one of heads nothing. An axis may join several of
-these: then its digits are compared one by one.
+Probing finds the text and the positions, along the inputs of a module, on which each row depends.
+Along an axis of texts, the text changes; along parts of a text, the positions of queries and keys;
+along queries, only their own positions; along heads, nothing. An axis that joins several of these
+is split into digits, its factors.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 
 UNCHANGED = "no input of the module that attends changes its queries or keys"
-SEVERAL, NONE = -1, -2  # of a row that changes with several texts or places, or with none
+SEVERAL, NONE = -1, -2  # for a row that depends on several texts or positions, or on none
 
 
 class Codes(NamedTuple):
-    """What probing has shown of rows: the text of each, (rows,), and its places, (probes, rows)."""
+    """The text of each row, (rows,), and its position along each probed axis, (probes, rows)."""
 
     texts: Tensor
-    places: Tensor
+    positions: Tensor
 
 
 class UnsettledError(Exception):
-    """Probing does not tell what the axes of a call are of."""
+    """Probing does not determine the axes of a call."""
 
 
 class _Tables(NamedTuple):
-    """Codes with the axes of a map without that of its keys.
+    """Codes arranged by the axes of a map, without the axis of its keys (written as …).
 
-    texts: (…). queries: (probes, …). keys: (probes · keys, …).
+    texts: (…). queries: (probes, …), positions. keys: (probes · keys, …), positions.
     """
 
     texts: Tensor
@@ -45,14 +45,14 @@ class _Tables(NamedTuple):
 
 
 def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> Order:
-    """The axes of a map; `UnsettledError` says what cannot be told."""
+    """Return the axes of a map; raise `UnsettledError` if probing does not determine them."""
     tables = _tables(cells, of_queries, of_keys, texts)
     rest = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
     axes: list[Joined] = [[(size, KEYS)] for size in cells.shape]
     several = cells.kinds.count(QUERIES) > 1
-    for place, axis in enumerate(rest):
+    for number, axis in enumerate(rest):
         is_queries = cells.kinds[axis] == QUERIES and not several
-        axes[axis] = _axis(tables, place, cells.shape[axis], is_queries)
+        axes[axis] = _axis(tables, number, cells.shape[axis], is_queries)
     for axis in rest:
         if cells.shape[axis] == 1:
             axes[axis] = [(1, HEADS if cells.kinds[axis] == BATCH else QUERIES)]
@@ -60,57 +60,56 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
     if order.count(TEXTS) not in (1, texts):
         raise UnsettledError(f"{order.count(TEXTS)} of {texts} texts along one axis")
     probes = _probes(tables)
-    # of the one token of each text there are no other places
-    is_step = not probes and order.count(QUERIES) == 1 < texts
-    is_step = is_step and bool((of_queries.texts >= 0).all())
-    if order.count(HEADS) > 1 and not (is_step or _are_known(probes)):
-        raise UnsettledError("its rows change with several places" if probes else UNCHANGED)
+    # with one token per text, there are no positions to probe
+    is_single = not probes and order.count(QUERIES) == 1 < texts
+    is_single = is_single and bool((of_queries.texts >= 0).all())
+    if order.count(HEADS) > 1 and not (is_single or _have_positions(probes)):
+        raise UnsettledError("its rows change with several positions" if probes else UNCHANGED)
     return order
 
 
 def _tables(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> _Tables:
-    """The codes of each row of the map, of which all keys have to be of one text."""
+    """Arrange the codes by the rows of the map; all keys of a row must be of one text."""
     along = cells.along_keys
     queries = cells.queries.expand([1 if a == along else n for a, n in enumerate(cells.shape)])
     queries = queries.squeeze(along)
     keys = cells.keys.expand(cells.shape).movedim(along, 0)
     text = torch.zeros_like(queries)
     if texts > 1:
-        every = of_keys.texts[keys]
-        most = every.amax(0)
-        least = torch.where(every == NONE, texts, every).amin(0)
-        own = of_queries.texts[queries]
-        if bool((every == SEVERAL).any() | (own == SEVERAL).any()):
+        texts_of_keys = of_keys.texts[keys]
+        most = texts_of_keys.amax(0)
+        least = torch.where(texts_of_keys == NONE, texts, texts_of_keys).amin(0)
+        text_of_query = of_queries.texts[queries]
+        if bool((texts_of_keys == SEVERAL).any() | (text_of_query == SEVERAL).any()):
             raise UnsettledError("its queries or keys change with several texts")
         if bool(((least < most) & (most >= 0)).any()):
             raise UnsettledError("its keys are of several texts")
-        text = torch.where(own >= 0, own, most)
+        text = torch.where(text_of_query >= 0, text_of_query, most)
         if bool(((most >= 0) & (text != most)).any()):
             raise UnsettledError("its queries and keys are of two texts")
         if bool((text < 0).any()):
             raise UnsettledError("neither its queries nor its keys change with a text")
-    places = of_keys.places[:, keys].flatten(0, 1)
-    return _Tables(text, of_queries.places[:, queries], places)
+    positions = of_keys.positions[:, keys].flatten(0, 1)
+    return _Tables(text, of_queries.positions[:, queries], positions)
 
 
 def _probes(tables: _Tables) -> list[Tensor]:
-    """The places along each input, but for those along the axis of its texts."""
-    every = [*tables.queries, *tables.keys]
-    return [probe for probe in every
+    """Return the positions along each input, except along its axis of texts."""
+    return [probe for probe in (*tables.queries, *tables.keys)
             if not bool(((probe == tables.texts) | (probe == NONE)).all())]  # fmt: skip
 
 
-def _are_known(probes: list[Tensor]) -> bool:
-    """Whether each row has a query or keys with a place in some input."""
+def _have_positions(probes: list[Tensor]) -> bool:
+    """Whether each row has a query or key that depends on a single position of some input."""
     return bool(probes) and bool(torch.stack([probe >= 0 for probe in probes]).any(0).all())
 
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
-    """What an axis is of: the first way to take its digits in which each is of one kind."""
+    """Return the roles of an axis: its first split into digits with a single role each."""
     if is_queries and _role(tables, axis, size, size, 1) == HEADS:
-        return [(size, QUERIES)]  # of queries that change with no input, such as learned ones
+        return [(size, QUERIES)]  # queries that depend on no input, such as learned queries
     for steps in _splits(size):
-        pieces = [*pairwise(steps)]  # outer and inner step of each digit
+        pieces = [*pairwise(steps)]  # outer and inner stride of each digit
         roles = [_role(tables, axis, size, outer, inner) for outer, inner in pieces]
         if "" not in roles and len(set(roles)) == len(roles):
             return [
@@ -120,7 +119,7 @@ def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
 
 
 def _splits(size: int) -> Iterator[list[int]]:
-    """The steps at which an axis is split into one, two or three digits."""
+    """Yield the strides at which an axis splits into one, two or three digits."""
     yield [size, 1]
     divisors = [step for step in range(size - 1, 1, -1) if size % step == 0]
     for step in divisors:
@@ -132,7 +131,7 @@ def _splits(size: int) -> Iterator[list[int]]:
 
 
 def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
-    """What a digit of an axis is of; "" where it is of no one kind."""
+    """Return the role of a digit of an axis; "" if it has no single role."""
     text, queries, keys = (
         _along(table, axis + lead, size, outer, inner)
         for table, lead in zip(tables, (0, 1, 1), strict=True)
@@ -145,13 +144,13 @@ def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
         return HEADS
     if changes == [True, False]:
         return QUERIES if _are_apart(queries) else ""
-    # where a known query sees keys of several places, heads may have each their own
+    # if the query depends on a position and the keys change, heads may have keys of their own
     is_sure = changes[0] or not bool((queries != NONE).any())
     return PARTS if is_sure and _are_apart(torch.cat([queries, keys])) else ""
 
 
 def _along(table: Tensor, axis: int, size: int, outer: int, inner: int) -> Tensor:
-    """A table with a digit of an axis last, and the other digits before it."""
+    """Move a digit of an axis to the end, after the other digits."""
     moved = table.movedim(axis, -1)
     if moved.shape[-1] != size:
         return moved
@@ -163,7 +162,7 @@ def _is_constant(table: Tensor) -> bool:
 
 
 def _are_apart(table: Tensor) -> bool:
-    """Whether all places along the last axis of (probes, …, size) differ from each other."""
+    """Whether the positions along the last axis of (probes, …, size) are all different."""
     rows = table.movedim(0, -1)  # (…, size, probes)
     flat = rows.reshape(-1, *rows.shape[-2:])
     return all(len(row.unique(dim=0)) == len(row) for row in flat[:: max(1, len(flat) // 8)])

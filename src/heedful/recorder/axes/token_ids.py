@@ -1,9 +1,8 @@
-"""Which tokens stand at the queries and keys of a call, by position and from pass to pass.
+"""The token ids of the queries and keys of a call, collected over the passes of a generation.
 
-A pass with a cache is given the ids of its queries alone, the passes before those of the other
-keys. The keys of cross-attention are the tokens of the latest text that the encoder read.
-
-B texts, N queries, M keys.
+With a cache, a pass receives only the ids of its queries; earlier passes received those of the
+other keys. In cross-attention, the keys are the tokens that the encoder read last. Shapes: B texts,
+N queries, M keys.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.observed_call import Observed
 from heedful.recording.real_tokens import RealTokens, distinct
 
-SAME = 1e-3  # of the largest number of a key: those of other tokens are further away
+SAME = 1e-3  # relative to the largest entry of a key; keys of other tokens differ by more
 
 
 class Ids(NamedTuple):
-    """The ids of a call's tokens, (B, L); None if unknown.
+    """The token ids of a call, (B, L); None if unknown.
 
-    keys: those of the keys; of the queries alone where a cache is of no pass before.
-    queries: those of the queries of cross-attention, which are the last N.
+    keys: the ids of the keys; only those of the queries if earlier passes are unknown.
+    queries: in cross-attention, ids of the decoder whose last N belong to the queries.
     """
 
     keys: Tensor | None = None
@@ -32,11 +31,11 @@ class Ids(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """The ids that encoder or decoder was given before its latest pass, and up to its end, (B, L).
+    """The ids that the encoder or the decoder received, (B, L).
 
-    keys: (B, L, d), of a head of the first call of that pass, by which a text is recognised; None
-        where the call has other rows than there are texts.
-    is_alone: False where another text was read just before, and neither was attended to yet.
+    number: of its latest pass. before, so_far: the ids before that pass, and up to its end.
+    keys: (B, L, d), one head of its first call, to recognise its cache later; None if unsuitable.
+    is_alone: False if the encoder read another text just before, and no call attended to either.
     """
 
     number: int
@@ -47,79 +46,84 @@ class _Side(NamedTuple):
 
 
 class TokenIds:
-    """Knows the tokens of the encoder and of the decoder of a model."""
+    """Tracks the token ids of the encoder and the decoder of a model."""
 
     def __init__(self) -> None:
-        self._sides: dict[bool, _Side] = {}
-        self._was_attended = True  # whether what was read last has been attended to
+        self._sides: dict[bool, _Side] = {}  # by `in_decoder`
+        self._was_attended = True  # whether a call attended to what the encoder read last
 
-    def of(self, seen: Observed, inputs: Inputs, writes: bool, tokens: list[RealTokens]) -> Ids:
-        """The ids of a call with these inputs and real tokens, of a decoder if it `writes`."""
-        ids = inputs.ids(writes)
-        if seen.cross:
-            return self._of_cross(seen, ids, inputs, writes)
-        return Ids(ids if ids is None else self._of_self(seen, ids, inputs.number, writes, tokens))
+    def of(self, call: Observed, inputs: Inputs, in_decoder: bool, tokens: list[RealTokens]) -> Ids:
+        """Return the ids of a call, by the inputs of its pass and its real tokens."""
+        if call.cross:
+            return self._of_cross(call, inputs, in_decoder)
+        ids = inputs.ids(in_decoder)
+        if ids is None:
+            return Ids()
+        return Ids(self._of_self(call, ids, inputs.number, in_decoder, tokens))
 
     def _of_self(
-        self, seen: Observed, ids: Tensor, number: int, writes: bool, tokens: list[RealTokens]
+        self, call: Observed, ids: Tensor, number: int, in_decoder: bool, tokens: list[RealTokens]
     ) -> Tensor | None:
-        N, M = seen.shape[2:]
+        N, M = call.shape[2:]
         length = ids.shape[1]
         if length not in (N, M):
             return None
-        side = self._sides.get(writes)
+        side = self._sides.get(in_decoder)
         if side is not None and side.number == number and torch.equal(side.so_far[:, -N:], ids):
             return side.so_far  # a layer after the first
-        last = [int(real.keys[-1]) + 1 for real in distinct(tokens) if len(real.keys)]
-        end = max(last, default=M)
+        ends = [int(real.keys[-1]) + 1 for real in distinct(tokens) if len(real.keys)]
+        end = max(ends, default=M)
         before = self._before(side, number, ids)
-        goes_on = before is not None and length == N < M and before.shape[1] + N in (M, end)
-        if goes_on and before is not None and side is not None and _agree(side.keys, seen):
+        may_continue = before is not None and length == N < M and before.shape[1] + N in (M, end)
+        if may_continue and before is not None and side is not None and _agree(side.keys, call):
             ids = torch.cat([before, ids], dim=1)
-            self._sides[writes] = _Side(number, before, ids, _keys(seen, ids))
+            self._sides[in_decoder] = _Side(number, before, ids, _keys(call, ids))
         elif length == M or end == N:  # a text begins
-            self._sides[writes] = _Side(number, before, ids, _keys(seen, ids), self._was_attended)
-            self._was_attended = writes and self._was_attended
+            is_alone = self._was_attended
+            self._sides[in_decoder] = _Side(number, before, ids, _keys(call, ids), is_alone)
+            self._was_attended = in_decoder and self._was_attended
         return ids
 
     @staticmethod
     def _before(side: _Side | None, number: int, ids: Tensor) -> Tensor | None:
-        """The ids before this pass, where the last pass of this side was just before."""
+        """Return the ids before this pass if it directly follows the last one; else None."""
         if side is None or len(side.so_far) != len(ids):
             return None
         if side.number == number:
             return side.before
         return side.so_far if side.number == number - 1 else None
 
-    def _of_cross(self, seen: Observed, ids: Tensor | None, inputs: Inputs, writes: bool) -> Ids:
-        N, M = seen.shape[2:]
-        queries = ids if ids is not None and ids.shape[1] == N else None
-        side = self._sides.get(writes)
+    def _of_cross(self, call: Observed, inputs: Inputs, in_decoder: bool) -> Ids:
+        N, M = call.shape[2:]
+        queries = inputs.ids(in_decoder)
+        queries = queries if queries is not None and queries.shape[1] == N else None
+        side = self._sides.get(in_decoder)
         is_of_pass = side is not None and side.number == inputs.number
         if queries is not None and side is not None and is_of_pass:
             ends_with_them = torch.equal(side.so_far[:, -N:], queries)
             queries = side.so_far if ends_with_them else queries
-        # of what reads, the keys may be of an image
-        read, last = inputs.ids(False, named=True) if writes else None, self._sides.get(False)
+        # cross-attention outside a decoder may read an image: then the keys have no ids
+        keys, encoder = None, self._sides.get(False)
         self._was_attended = True
-        if read is None and writes and last is not None:
-            read = last.so_far if last.is_alone else None
-        return Ids(read if read is not None and read.shape[1] == M else None, queries)
+        if in_decoder:
+            keys = inputs.ids(False, named=True)
+            if keys is None and encoder is not None and encoder.is_alone:
+                keys = encoder.so_far
+        return Ids(keys if keys is not None and keys.shape[1] == M else None, queries)
 
 
-def _keys(seen: Observed, ids: Tensor) -> Tensor | None:
-    """The keys of a head at the places of ids, (B, L, d)."""
-    if len(seen.key) != len(ids):
+def _keys(call: Observed, ids: Tensor) -> Tensor | None:
+    """Return the keys of the first head at the positions of the ids, (B, L, d)."""
+    if len(call.key) != len(ids):
         return None
-    return seen.key[:, 0, : ids.shape[1]].detach().clone()
+    return call.key[:, 0, : ids.shape[1]].detach().clone()
 
 
-def _agree(before: Tensor | None, seen: Observed) -> bool:
-    """Whether the cache has the keys of the pass before, but for rounding: it is not of another
-    text, and no beam search has moved texts."""
+def _agree(before: Tensor | None, call: Observed) -> bool:
+    """Whether the cache has the earlier keys, unlike for another text or after beam search."""
     if before is None:
         return True
-    now = seen.key[:, 0, : before.shape[1]]
+    now = call.key[:, 0, : before.shape[1]]
     if now.shape != before.shape or now.device != before.device:
         return False
     off = (now - before).abs().amax(dim=(1, 2)) - SAME * now.abs().amax(dim=(1, 2))

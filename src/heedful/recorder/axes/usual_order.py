@@ -1,7 +1,7 @@
-"""Names the axes of a map by the order in which models usually have them: one table of rules.
+"""Names the axes of a map by their usual order: one table of rules, in `_named`.
 
-Texts come first, then parts of a text such as windows, heads, queries and keys; texts and heads
-may share one axis. What fits no rule is refused: `axes=` or `recording.verify` names it.
+Texts come first, then parts of a text such as windows, heads, queries and keys. Texts and heads may
+share one axis. A map that fits no rule is refused; `axes=` or `recording.verify` can name its axes.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recording.proof import Layout
 
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
-WEIGHTS = ("weight", "original", "original1")  # of a layer, and of what parametrizes it
-# The axes that one axis of a map joins, the outer first: the size of each, and what it is of
+WEIGHTS = ("weight", "original", "original1")  # of a layer, and of its parametrization
+# The factors of one axis of a map, outermost first: size and role (TEXTS, HEADS, …) of each
 Joined: TypeAlias = list[tuple[int, str]]
-BLOCK = "its one key may be a block of several, each with a softmax of its own"
+BLOCK = "its single key may be one block of several, each with its own softmax"
 REMEDY = "name the axes of the queries with axes=, or call recording.verify"
 
 
 class Order(NamedTuple):
-    """What each axis of a map is of: the axes that it joins."""
+    """The roles of the axes of a map. An axis may join several, as (texts × heads)."""
 
     axes: list[Joined]
 
     def arranged(self, table: Tensor) -> Tensor:
-        """A table with the axes of the map, or 1 along some, as (texts × parts, heads, N, M)."""
+        """Permute a table with the axes of the map, or size 1, to (texts × parts, heads, N, M)."""
         sizes, roles = [], []
         for axis, joined in enumerate(self.axes):
             sizes += [size if table.shape[axis] > 1 else 1 for size, _ in joined]
             roles += [role for _, role in joined]
         groups = [
-            [at for wanted in together for at, role in enumerate(roles) if role == wanted]
-            for together in ((TEXTS, PARTS), (HEADS,), (QUERIES,), (KEYS,))
+            [dim for role in group for dim, name in enumerate(roles) if name == role]
+            for group in ((TEXTS, PARTS), (HEADS,), (QUERIES,), (KEYS,))
         ]
-        table = table.reshape(sizes).permute([at for group in groups for at in group])
-        return table.reshape([math.prod([sizes[at] for at in group]) for group in groups])
+        table = table.reshape(sizes).permute([dim for dims in groups for dim in dims])
+        return table.reshape([math.prod([sizes[dim] for dim in dims]) for dims in groups])
 
     @property
     def is_in_order(self) -> bool:
-        """Whether texts, parts, heads, queries and keys follow each other in this order."""
+        """Whether the axes are texts, parts, heads, queries and keys in this order."""
         roles = [role for joined in self.axes for size, role in joined if size > 1]
         return roles == sorted(roles, key=(TEXTS, PARTS, HEADS, QUERIES, KEYS).index)
 
-    def count(self, wanted: str) -> int:
-        """How many texts, parts, heads, queries or keys there are."""
-        return math.prod([size for joined in self.axes for size, role in joined if role == wanted])
+    def count(self, role: str) -> int:
+        """Return the number of texts, parts, heads, queries or keys."""
+        return math.prod([size for joined in self.axes for size, name in joined if name == role])
 
 
 class Sizes(NamedTuple):
-    """What a module and its inputs say of the sizes of axes.
+    """The sizes that a module and its inputs suggest for the axes of a map.
 
     texts: the number of texts of the pass; None if unknown.
-    other_texts: another number that is possible, or None.
-    widths: of the module's projections, which heads times their width must fit; empty without any.
-    lengths: sizes of the axes of the module's inputs, but for the last.
+    other_texts: another possible number of texts, or None.
+    widths: of the module's projections, one of which is heads × head width; empty if it has none.
+    lengths: the sizes of all axes of the module's inputs except the last.
     """
 
     texts: int | None
@@ -69,78 +69,80 @@ class Sizes(NamedTuple):
 
 
 def widths_of(module: nn.Module) -> set[int]:
-    """The widths that linear layers, convolutions and other tables in a module take and give."""
-    found = set()
+    """Return the input and output widths of all linear layers and other weights in a module."""
+    widths = set()
     for part in module.modules():
-        # not as attributes, which a parametrization computes anew, and may write into buffers
+        # not by attribute access, which may run a parametrization that writes into buffers
         tables = *part.named_parameters(recurse=False), *part.named_buffers(recurse=False)
         weights = [table for name, table in tables if name in WEIGHTS]
         if not isinstance(part, nn.Embedding):
-            found |= {size for weight in weights if weight.ndim > 1 for size in weight.shape[:2]}
+            widths |= {size for weight in weights if weight.ndim > 1 for size in weight.shape[:2]}
     for parameter in module.parameters(recurse=False):
-        if parameter.ndim in (2, 3):  # a projection, of one head or of several
-            found |= {max(parameter.shape[-2:]), parameter.shape[0] * parameter.shape[-1]}
-    return found
+        if parameter.ndim in (2, 3):  # a projection to one head or several
+            widths |= {max(parameter.shape[-2:]), parameter.shape[0] * parameter.shape[-1]}
+    return widths
 
 
-def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
-    """The axes in their usual order, and whether another was possible; `ArgumentError` for none."""
+def usual_order(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
+    """Return the usual order and its layout ("guessed" if in doubt), or raise `ArgumentError`."""
     axes: list[Joined] = []
     queries = _axis_of_queries(cells)
-    packed = 1  # heads that are packed with the queries
+    packed = 1  # heads, if several axes change the queries alone
     for axis, (size, kind) in enumerate(zip(cells.shape, cells.kinds, strict=True)):
         is_packed = kind == QUERIES and axis != queries
         packed *= size if is_packed else 1
         axes.append([(size, HEADS if is_packed else KEYS if kind == KEYS else QUERIES)])
     width = cells.query.shape[-1] * packed
 
-    beside = [axis for axis, kind in enumerate(cells.kinds) if kind == BATCH]
-    named, doubt = _fitting([cells.shape[axis] for axis in beside], width, of)
-    for axis, joined in zip(beside, named, strict=True):
+    batch_axes = [axis for axis, kind in enumerate(cells.kinds) if kind == BATCH]
+    named, doubt = _fitting([cells.shape[axis] for axis in batch_axes], width, sizes)
+    for axis, joined in zip(batch_axes, named, strict=True):
         axes[axis] = joined
     order = Order(axes)
     is_joined = any(len(joined) > 2 for joined in axes)
-    other = doubt or ("texts × parts × heads are in one axis" if is_joined else _other(order, of))
-    return order, Layout("guessed", other) if other else Layout("usual")
+    other = "texts × parts × heads are in one axis" if is_joined else _doubt(order, sizes)
+    doubt = doubt or other
+    return order, Layout("guessed", doubt) if doubt else Layout("usual")
 
 
-def _fitting(sizes: list[int], width: int, of: Sizes) -> tuple[list[Joined], str]:
-    """What the axes beside queries and keys are of, and a doubt about it: keys of two projections,
-    of tokens and of their positions, are twice as wide."""
+def _fitting(axes: list[int], width: int, sizes: Sizes) -> tuple[list[Joined], str]:
+    """Name the batch axes so that heads fit the widths of the module, and return a doubt; keys with
+    two projections, of tokens and of positions, are twice as wide."""
 
     def fits(heads: int, times: int = 1) -> bool:
-        return not of.widths or width == 1 or heads * width / times in of.widths
+        return not sizes.widths or width == 1 or heads * width / times in sizes.widths
 
     try:
-        named = _named(sizes, of.texts, fits)
+        named = _named(axes, sizes.texts, fits)
         heads = math.prod(size for joined in named for size, role in joined if role == HEADS)
         is_one_of_several = heads == 1 and not fits(1)
         return named, "one head alone is narrower than the module" if is_one_of_several else ""
     except ArgumentError:
-        named = _named(sizes, of.texts, lambda heads: fits(heads, 2))
+        named = _named(axes, sizes.texts, lambda heads: fits(heads, 2))
         return named, "its heads together are twice as wide as the module"
 
 
-def _other(order: Order, of: Sizes) -> str:
-    """What else the axes could be; "" where no other choice was likely."""
+def _doubt(order: Order, sizes: Sizes) -> str:
+    """Return why the axes may have other roles; "" if that is unlikely."""
     N, M, texts = order.count(QUERIES), order.count(KEYS), order.count(TEXTS)
-    if of.texts is None:
-        return "no input tells how many texts there are"
-    if of.other_texts is not None and order.count(TEXTS) * order.count(PARTS) % of.other_texts == 0:
-        return f"there may be {of.other_texts} texts and not {texts}, by the sizes of the inputs"
-    if N > M > 1 and N % M == 0 and N not in of.lengths:  # as models with one key head have it
+    other, lengths = sizes.other_texts, sizes.lengths
+    if sizes.texts is None:
+        return "the number of texts is unknown"
+    if other is not None and texts * order.count(PARTS) % other == 0:
+        return f"there may be {other} texts and not {texts}, by the sizes of the inputs"
+    if N > M > 1 and N % M == 0 and N not in lengths:  # as in models with one key head
         return f"the {N} queries may be {N // M} heads of {M} queries"
     if M == 1 < N:
         return BLOCK
-    if of.lengths and order.count(PARTS) == 1:
+    if lengths and order.count(PARTS) == 1:
         for size, name in ((N, "queries"), (M, "keys")):
-            if not _is_length(size, N, of.lengths):
-                return f"the module was given nothing with {size} rows, as many as there are {name}"
+            if not _is_length(size, N, lengths):
+                return f"no input of the module has {size} rows, the number of {name}"
     return ""
 
 
 def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
-    """Whether a size is that of an input, with a few tokens more, or with those of a cache."""
+    """Whether a size is the length of an input, maybe with extra tokens or a cache."""
     several = {*lengths}
     products = {a * b for a in several for b in several}
     near = {size, size - 1, size - 2, size - queries}
@@ -148,7 +150,7 @@ def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
 
 
 def _axis_of_queries(cells: Cells) -> int | None:
-    """The axis of the queries; of several the one that is as long as that of the keys."""
+    """Return the axis of the queries; of several, the one as long as the axis of the keys."""
     axes = [axis for axis, kind in enumerate(cells.kinds) if kind == QUERIES]
     if len(axes) < 2:
         return axes[0] if axes else None
@@ -163,7 +165,7 @@ def _axis_of_queries(cells: Cells) -> int | None:
 
 
 def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> list[Joined]:
-    """What the axes beside queries and keys are of: the first rule that fits."""
+    """Return the roles of the batch axes by the first rule that fits."""
     count = texts or (sizes[0] if len(sizes) > 1 else 1)
     match sizes:
         case []:
@@ -180,20 +182,20 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(count, TEXTS), (size // count, PARTS)], [(heads, HEADS)]]
         case [size, parts, heads] if size == count and fits(heads):
             return [[(size, TEXTS)], [(parts, PARTS)], [(heads, HEADS)]]
-        case [size] if fits(size):  # of one text, as in a loop over them
+        case [size] if fits(size):  # one text, as in a loop over texts
             return [[(size, HEADS)]]
-        case [size] if size == count:  # of one head, as in a loop over them
+        case [size] if size == count:  # one head, as in a loop over heads
             return [[(size, TEXTS)]]
         case [size] if heads := _heads_of_parts(size, count, fits):
             return [[(count, TEXTS), (size // count // heads, PARTS), (heads, HEADS)]]
     raise ArgumentError(
-        f"axes {sizes} beside queries and keys, of {texts or 'an unknown number of'} texts",
+        f"batch axes of sizes {sizes}, for {texts or 'an unknown number of'} texts",
         expected="texts before heads, and heads that fit the widths of the module",
         remedy=REMEDY,
     )
 
 
 def _heads_of_parts(size: int, texts: int, fits: Callable[[int], bool]) -> int:
-    """The number of heads of an axis of texts × parts × heads; 0 where none fits."""
+    """Return the number of heads on an axis of texts × parts × heads; 0 if none fits."""
     fitting = (n for n in range(2, size // texts + 1) if size % (texts * n) == 0 and fits(n))
     return next(fitting, 0)

@@ -1,6 +1,6 @@
-"""The ways in which attention is seen while a model runs, each told as `observed` has it.
+"""Doors: the places where a call of attention is intercepted. Each reports an `Observed`.
 
-Three are entered as contexts: `heedful_attention` and `transformers_interface` know the axes of
-what they see; `torch_operations` watches all operations, and reads them with `sdpa`,
-`encoder_layers` and the tape (`steps`, `tape`, `cells`, `by_hand`).
+`heedful_attention` and `transformers_interface` wrap a function whose axes are documented.
+`torch_operations` watches every operation of torch: fused kernels are read by `sdpa` and
+`encoder_layers`, and attention by hand (products and a softmax) by the modules `tape*`.
 """

@@ -1,7 +1,6 @@
-"""The doors to torch's kernels for `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
+"""The doors to torch's fused kernels of `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
 
-These project and go on after attention, so projections are computed again here, and the output is
-compared at the kernel's end.
+The doors compute the projections again, and compare the output of the whole kernel.
 """
 
 from __future__ import annotations
@@ -14,44 +13,46 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.recorder.doors import multihead_attention, without_mode
-from heedful.recorder.observed_call import AXES, Observed, Real
+from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 
-def native(made: tuple, given: dict[str, Any]) -> Observed:
-    """The call of nn.MultiheadAttention's own kernel, whose output is projected already."""
-    query, linear = given["query"], _linear_now(given["query"])
-    seen = _projected(_padded(query), given, given["num_head"], linear)
-    _leave_out_padding(seen, query)
-    seen.finish = lambda context, rows: linear(context, given["proj_weight"], given["proj_bias"])
-    seen.output = _padded(made[0])[:, None]
-    return seen
+def from_attention(outputs: tuple, inputs: dict[str, Any]) -> Observed:
+    """Return the call of nn.MultiheadAttention's kernel, which includes the output projection."""
+    query, linear = inputs["query"], _linear(inputs["query"])
+    observed = _projected(_padded(query), inputs, inputs["num_head"], linear)
+    _mask_padding(observed, query)
+    projection = inputs["proj_weight"], inputs["proj_bias"]
+    observed.finish = lambda context, rows: linear(context, *projection)
+    observed.output = _padded(outputs[0])[:, None]
+    return observed
 
 
-def layer(made: Tensor, given: dict[str, Any]) -> Observed:
-    """The call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
-    source, eps, is_first = _padded(given["src"]), given["eps"], given["norm_first"]
-    linear = _linear_now(source)
+def from_layer(output: Tensor, inputs: dict[str, Any]) -> Observed:
+    """Return the call of nn.TransformerEncoderLayer's kernel, which computes the whole layer."""
+    source, eps, is_first = _padded(inputs["src"]), inputs["eps"], inputs["norm_first"]
+    linear = _linear(source)
 
     def norm(x: Tensor, number: int) -> Tensor:
-        weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
+        weight, bias = inputs[f"norm_weight_{number}"], inputs[f"norm_bias_{number}"]
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
     def finish(context: Tensor, rows: Tensor) -> Tensor:
-        x = source[rows] + linear(context, given["proj_weight"], given["proj_bias"])
+        x = source[rows] + linear(context, inputs["proj_weight"], inputs["proj_bias"])
         x = x if is_first else norm(x, 1)
-        inner = linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
-        inner = F.gelu(inner) if given["use_gelu"] else F.relu(inner)
-        x = x + linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+        inner = linear(norm(x, 2) if is_first else x, inputs["ffn_weight_1"], inputs["ffn_bias_1"])
+        inner = F.gelu(inner) if inputs["use_gelu"] else F.relu(inner)
+        x = x + linear(inner, inputs["ffn_weight_2"], inputs["ffn_bias_2"])
         return x if is_first else norm(x, 2)
 
-    seen = _projected(norm(source, 1) if is_first else source, given, given["num_heads"], linear)
-    _leave_out_padding(seen, given["src"])
-    seen.finish, seen.output, seen.part = finish, _padded(made)[:, None], "self_attn"
-    return seen
+    x = norm(source, 1) if is_first else source
+    observed = _projected(x, inputs, inputs["num_heads"], linear)
+    _mask_padding(observed, inputs["src"])
+    observed.finish, observed.output, observed.part = finish, _padded(output)[:, None], "self_attn"
+    return observed
 
 
-def _linear_now(like: Tensor) -> Callable[..., Tensor]:
-    """A linear layer as these kernels call it now, also later: cast where autocast is on."""
+def _linear(like: Tensor) -> Callable[..., Tensor]:
+    """Return `F.linear`, with the casts of autocast if autocast is on now."""
     if not without_mode.is_autocasting():
         return F.linear
     kind = torch.get_autocast_dtype(like.device.type)
@@ -62,13 +63,13 @@ def _linear_now(like: Tensor) -> Callable[..., Tensor]:
     return linear
 
 
-def _leave_out_padding(seen: Observed, source: Tensor) -> None:
-    """Mask the padding of texts of unequal lengths that came in a nested tensor."""
+def _mask_padding(observed: Observed, source: Tensor) -> None:
+    """Mask the padding with which texts of unequal lengths in a nested tensor are filled up."""
     if not source.is_nested:
         return
-    lengths = torch.tensor([len(one) for one in source.unbind()], device="cpu")
-    keep = torch.arange(seen.shape[-1], device="cpu") < lengths[:, None]
-    seen.mask, seen.real = keep[:, None, None].to(seen.query.device), Real(keep)
+    lengths = torch.tensor([len(text) for text in source.unbind()], device="cpu")
+    keep = torch.arange(observed.shape[-1], device="cpu") < lengths[:, None]
+    observed.mask, observed.real = keep[:, None, None].to(observed.query.device), TokenMasks(keep)
 
 
 def _padded(tensor: Tensor) -> Tensor:
@@ -76,15 +77,15 @@ def _padded(tensor: Tensor) -> Tensor:
 
 
 def _projected(
-    x: Tensor, given: dict[str, Any], heads: int, linear: Callable[..., Tensor]
+    x: Tensor, inputs: dict[str, Any], heads: int, linear: Callable[..., Tensor]
 ) -> Observed:
-    """The call of tokens (B, N, D), with queries, keys and values as these kernels project them."""
-    made = linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
-    query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
-    mask = given.get("mask")
+    """Return the call for tokens (B, N, D), projected to queries, keys and values."""
+    qkv = linear(x, inputs["qkv_weight"], inputs["qkv_bias"]).unflatten(-1, (3, heads, -1))
+    query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
+    mask = inputs.get("mask")
     if mask is not None:
         (B, _, N, _), hidden = query.shape, mask.bool()
-        if given.get("mask_type") == 1:
+        if inputs.get("mask_type") == 1:
             hidden = hidden.view(B, 1, 1, N)
         mask = ~hidden
     scale = query.shape[-1] ** -0.5

@@ -1,4 +1,4 @@
-"""Reads off a running `nn.MultiheadAttention` what it knows of its call: axes and padding."""
+"""Adds the axes and the padding of a running `nn.MultiheadAttention` to its call."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.recorder.module_stack import Frame
-from heedful.recorder.observed_call import AXES, Observed, Real
+from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 DOOR = "nn.MultiheadAttention"
-# The axes of its queries by the number of those of scores, where no kernel computes them: it
-# multiplies texts × heads at once, and SDPA that drops weights at random has an axis for each
+# The axes of the queries by the number of axes of the scores, without a fused kernel: the module
+# multiplies texts × heads at once, and SDPA with dropout has an axis for each
 BY_HAND = {3: "(b h) n d", 4: "(b) h n d"}
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
-def tell(seen: Observed, frame: Frame) -> None:
-    """Add to a call what the running module knows of it, if it runs torch's own code."""
+def add_module_facts(observed: Observed, frame: Frame) -> None:
+    """Add axes, number of texts, kind and padding of the module to a call of torch's own code."""
     if type(frame.module).forward is not nn.MultiheadAttention.forward:
         return
-    given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
-    seen.door = DOOR
-    seen.axes = AXES if seen.meeting is None else BY_HAND[len(seen.meeting.softmax.shape)]
-    if not given["query"].is_nested:
-        shape = given["query"].shape
-        seen.texts = 1 if len(shape) < 3 else shape[0 if frame.module.batch_first else 1]
-    seen.cross = not _is_same(given["query"], given["key"])
-    padding = given.get("key_padding_mask")
-    if padding is not None and seen.real is None:
+    inputs = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
+    taped = observed.taped
+    observed.door = DOOR
+    observed.axes = AXES if taped is None else BY_HAND[len(taped.softmax.shape)]
+    if not inputs["query"].is_nested:
+        shape = inputs["query"].shape
+        observed.texts = 1 if len(shape) < 3 else shape[0 if frame.module.batch_first else 1]
+    observed.cross = not _is_same(inputs["query"], inputs["key"])
+    padding = inputs.get("key_padding_mask")
+    if padding is not None and observed.real is None:
         keep = torch.atleast_2d(~padding if padding.dtype == torch.bool else padding == 0)
-        M = seen.key.shape[-2]
-        # keys of the module's own, such as add_bias_kv's, stand after those of the text
+        M = observed.key.shape[-2]
+        # keys that the module appends, such as those of add_bias_kv, are real
         keys = F.pad(keep, (0, M - keep.shape[1]), value=True)
-        seen.real = Real(keys, None if seen.cross else keep)
+        observed.real = TokenMasks(keys, None if observed.cross else keep)
 
 
 def _is_same(query: Tensor, key: Tensor) -> bool:
-    """Whether two tensors have the same numbers, as where a norm was called once for each."""
+    """Whether two tensors are equal, for example two results of the same norm."""
     if query is key:
         return True
     if query.is_nested or key.is_nested or query.shape != key.shape:
         return False
-    places = [(tensor.data_ptr(), tensor.stride()) for tensor in (query, key)]
-    return places[0] == places[1] or torch.equal(query, key)
+    memory = [(tensor.data_ptr(), tensor.stride()) for tensor in (query, key)]
+    return memory[0] == memory[1] or torch.equal(query, key)

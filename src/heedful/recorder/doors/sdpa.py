@@ -1,8 +1,6 @@
-"""The doors to torch's kernels that are attention as a whole, of `scaled_dot_product_attention`
-and of flex attention.
+"""The doors to the fused kernels of `scaled_dot_product_attention` and of flex attention.
 
-They take (batch, heads, N, d), but a model may have put anything into the first two axes, such as
-windows into the batch, so these are named later.
+They take (batch, heads, N, d), but a model may join other axes with the batch, such as windows.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.ops.log_sum_exp import beside
+from heedful.ops.log_sum_exp import find_log_sum_exp
 from heedful.ops.masks import Causal
 from heedful.recorder.observed_call import Observed
 
@@ -26,34 +24,34 @@ KERNELS = (
 DROPPED = "weights were dropped at random"
 
 
-def observed(name: str, made: tuple, given: dict[str, Any]) -> Observed:
-    """The call of one of SDPA's kernels, named as in `aten`, by its results and arguments."""
-    query, scale = given["query"], given.get("scale")
-    seen = Observed(
+def from_kernel(name: str, outputs: tuple, inputs: dict[str, Any]) -> Observed:
+    """Return the call of the SDPA kernel `aten::<name>`, by its outputs and arguments."""
+    query, scale = inputs["query"], inputs.get("scale")
+    observed = Observed(
         query,
-        given["key"],
-        given["value"],
-        made[0],
+        inputs["key"],
+        inputs["value"],
+        outputs[0],
         query.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=given.get("attn_mask", given.get("attn_bias")),
-        sums=beside(name, made),
+        mask=inputs.get("attn_mask", inputs.get("attn_bias")),
+        sums=find_log_sum_exp(name, outputs),
         door="scaled_dot_product_attention",
-        why=DROPPED if given.get("dropout_p") else "",
+        why=DROPPED if inputs.get("dropout_p") else "",
     )
-    if given.get("is_causal"):
-        # flash attention for GPUs has the last query at the last key, others the first at the first
-        offset = seen.shape[3] - seen.shape[2] if name == FLASH else 0
-        seen.mask, seen.causal = Causal(offset), True
-    return seen
+    if inputs.get("is_causal"):
+        # flash attention on GPUs aligns the mask to the bottom right, other kernels to the top left
+        offset = observed.shape[3] - observed.shape[2] if name == FLASH else 0
+        observed.mask, observed.causal = Causal(offset), True
+    return observed
 
 
-def flexed(made: tuple, given: dict[str, Any]) -> Observed:
-    """The call of flex attention with a mask alone; `TypeError` where it has a score_mod."""
-    if given["score_mod"].__name__ != "_identity":
-        raise TypeError("flex attention with a score_mod, whose weights are of another form")
-    query, key, value = (given[name] for name in ("query", "key", "value"))
-    mask: Any = given["block_mask"][-1]  # a function of batch, head, query and key
-    sums: Tensor | None = beside("flex_attention", made)
+def from_flex_attention(outputs: tuple, inputs: dict[str, Any]) -> Observed:
+    """Return a call of flex attention; raise `TypeError` if it has a score_mod."""
+    if inputs["score_mod"].__name__ != "_identity":
+        raise TypeError("flex attention with a score_mod, which may change scores in any way")
+    query, key, value = (inputs[name] for name in ("query", "key", "value"))
+    mask: Any = inputs["block_mask"][-1]  # a function of batch, head, query and key
+    sums: Tensor | None = find_log_sum_exp("flex_attention", outputs)
     return Observed(
-        query, key, value, made[0], given["scale"], mask=mask, sums=sums, door="flex_attention"
+        query, key, value, outputs[0], inputs["scale"], mask=mask, sums=sums, door="flex_attention"
     )

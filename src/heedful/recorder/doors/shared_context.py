@@ -1,7 +1,6 @@
-"""Shares one context among threads: the first to come enters it, the last to go leaves it.
+"""A process-wide context for several threads: the first enters it, the last exits it.
 
-Two threads that patched the process each by itself might undo that in the wrong order, and then a
-patch would stay.
+Threads that patched the process independently might undo the patches in the wrong order.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
 class ProcessWide:
-    """Keeps the context that `make` makes entered while any thread is inside."""
+    """Keeps the context that `make` returns entered while any thread is inside."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self.make = make
-        self.number = 0
+        self.threads = 0
         self._lock, self._stack = threading.Lock(), ExitStack()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Enter the shared context, if no thread is in it yet, and be inside."""
+        """Enter the shared context unless another thread is inside already."""
         with self._lock:
-            if not self.number:
+            if not self.threads:
                 self._stack.enter_context(self.make())
-            self.number += 1
+            self.threads += 1
         try:
             yield
         finally:
             with self._lock:
-                self.number -= 1
-                if not self.number:
+                self.threads -= 1
+                if not self.threads:
                     self._stack.close()

@@ -1,7 +1,7 @@
-"""Says for each cell of a map which row of the query and which row of the key it belongs to.
+"""The row of the query and the row of the key of each cell of a map by hand.
 
-The axes of a map are those of its softmax. Where the steps before it left all numbers in their
-places, as most do, strides tell what each axis is of; else the steps are run on places (`index`).
+The axes of the map are those of its softmax. If the steps before it have not moved any entry, as
+usual, the strides determine each axis; else the steps are replayed on indices (`Step.index`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors.tape import Meeting
+from heedful.recorder.doors.tape import TapedCall
 from heedful.recorder.doors.tape_steps import OUTSIDE, Step
 
-# What an axis is of: along BATCH queries and keys change together, ONE has a single place
+# The kinds of axes. Along BATCH both the query and the key change; ONE is an axis of size 1
 QUERIES, KEYS, BATCH, ONE = "queries", "keys", "batch", "one"
 
 
@@ -23,11 +23,11 @@ QUERIES, KEYS, BATCH, ONE = "queries", "keys", "batch", "one"
 class Cells:
     """The axes of a map, and the rows of its two factors.
 
-    kinds: of each axis, `QUERIES`, `KEYS`, `BATCH` or `ONE`; one of them is `KEYS`.
-    shape: their sizes, without columns that are of no key, such as that of a sink.
-    queries, keys: the row of query and key at each place, with size 1 along the axes of the other.
+    kinds: `QUERIES`, `KEYS`, `BATCH` or `ONE` for each axis; exactly one is `KEYS`.
+    shape: the sizes of the axes, without columns that belong to no key, such as a sink's.
+    queries, keys: the rows of query and key of each cell, with size 1 along axes of the other.
     query, key: the factors, (rows, d).
-    is_turned: whether the rows of the product are keys.
+    is_transposed: whether the rows of the product are keys.
     """
 
     kinds: list[str]
@@ -36,7 +36,7 @@ class Cells:
     keys: Tensor
     query: Tensor
     key: Tensor
-    is_turned: bool = False
+    is_transposed: bool = False
 
     @property
     def along_keys(self) -> int:
@@ -44,15 +44,15 @@ class Cells:
         return self.kinds.index(KEYS)
 
 
-def cells_of(meeting: Meeting) -> Cells:
-    """The cells of a call; `TypeError` for several axes of keys, or scores of no query and key."""
-    if not meeting.has_product:
-        return _of_weights_alone(meeting)
-    softmax = meeting.softmax
-    known = _by_strides(softmax) if softmax.is_plain else None
-    kinds, rows, columns = known or _by_places(softmax)
-    query, key, is_turned = meeting.query, meeting.key, _is_turned(meeting)
-    if is_turned:  # keys times queries
+def cells_of(taped: TapedCall) -> Cells:
+    """Return the cells; raise `TypeError` for several axes of keys, or scores without keys."""
+    if not taped.has_product:
+        return _cells_of_weights(taped)
+    softmax = taped.softmax
+    axes = _by_strides(softmax) if softmax.is_plain else None
+    kinds, rows, columns = axes or _by_index(softmax)
+    query, key, is_transposed = taped.query, taped.key, _is_transposed(taped)
+    if is_transposed:  # keys times queries
         kinds = [{QUERIES: KEYS, KEYS: QUERIES}.get(kind, kind) for kind in kinds]
         rows, columns, query, key = columns, rows, key, query
     if kinds.count(KEYS) > 1:
@@ -66,43 +66,43 @@ def cells_of(meeting: Meeting) -> Cells:
     for dim, kind in enumerate(kinds):
         columns = columns.narrow(dim, 0, 1) if kind == QUERIES else columns
     query, key = (factor.reshape(-1, factor.shape[-1]) for factor in (query, key))
-    return Cells(kinds, tuple(shape), rows, columns, query, key, is_turned)
+    return Cells(kinds, tuple(shape), rows, columns, query, key, is_transposed)
 
 
-def _of_weights_alone(meeting: Meeting) -> Cells:
-    """The cells of weights of a softmax of no product, as they met values: (b, N, M)."""
-    *lead, N, M = meeting.weights.size
+def _cells_of_weights(taped: TapedCall) -> Cells:
+    """Return the cells (b, N, M) of a softmax whose scores are not a product."""
+    *lead, N, M = taped.weights.size
     b = math.prod(lead)
     rows = torch.arange(b * N, device="cpu").view(b, N, 1)
     columns = torch.arange(b * M, device="cpu").view(b, 1, M)
     kinds = [BATCH if b > 1 else ONE, QUERIES if N > 1 else ONE, KEYS]
-    nothing = meeting.query.new_zeros(())
-    query, key = nothing.expand(b * N, 1), nothing.expand(b * M, 1)
+    zero = taped.query.new_zeros(())
+    query, key = zero.expand(b * N, 1), zero.expand(b * M, 1)
     return Cells(kinds, (b, N, M), rows, columns, query, key)
 
 
-def in_cells(meeting: Meeting) -> Tensor:
-    """The weights that values met, in the axes of the softmax, run again."""
-    view, softmax = meeting.weights, meeting.softmax
-    if not meeting.has_product:
-        return meeting.query.reshape(-1, *meeting.query.shape[-2:])
-    if view.is_whole and view.step.is_plain and softmax.is_plain:  # they stand where they stood
+def replayed_weights(taped: TapedCall) -> Tensor:
+    """Replay the weights that were multiplied with values, with the axes of the softmax."""
+    view, softmax = taped.weights, taped.softmax
+    if not taped.has_product:
+        return taped.query.reshape(-1, *taped.query.shape[-2:])
+    if view.is_whole and view.step.is_plain and softmax.is_plain:  # no entry has moved
         return view.step.value({}).as_strided(softmax.shape, softmax.stride)
-    used, indices = view.value({}), dict[int, Tensor]()
-    places = view.index(indices)
-    order = without_outside(softmax.index(indices))
-    if places.shape == order.shape and torch.equal(places, order):
-        return used
-    table = used.new_full((math.prod(softmax.product.shape),), torch.nan)
-    inside = places != OUTSIDE
+    weights, cache = view.value({}), dict[int, Tensor]()
+    index = view.index(cache)
+    order = drop_outside(softmax.index(cache))
+    if index.shape == order.shape and torch.equal(index, order):
+        return weights
+    table = weights.new_full((math.prod(softmax.product.shape),), torch.nan)
+    inside = index != OUTSIDE
     if int(inside.sum()) < order.numel():
-        raise TypeError("some of the weights alone meet these values")
-    table[places[inside].to(used.device)] = used[inside.to(used.device)]
-    return table[order.to(used.device)]
+        raise TypeError("only some of the weights are multiplied with these values")
+    table[index[inside].to(weights.device)] = weights[inside.to(weights.device)]
+    return table[order.to(weights.device)]
 
 
 def _by_strides(softmax: Step) -> tuple[list[str], Tensor, Tensor] | None:
-    """Kinds, rows and columns by strides; None where an axis goes through rows and columns."""
+    """Return kinds, rows and columns by strides; None if an axis runs over rows and columns."""
     n, m = softmax.product.shape[-2:]
     kinds: list[str] = []
     rows = columns = torch.zeros([1] * len(softmax.shape), dtype=torch.long, device="cpu")
@@ -124,15 +124,15 @@ def _by_strides(softmax: Step) -> tuple[list[str], Tensor, Tensor] | None:
     return kinds, rows, columns
 
 
-def _by_places(softmax: Step) -> tuple[list[str], Tensor, Tensor]:
-    """Kinds, rows and columns of each number that is of the product."""
-    places = without_outside(softmax.index({}))
-    if bool((places == OUTSIDE).any()):
-        raise TypeError("scores of which some are of no query and key")
+def _by_index(softmax: Step) -> tuple[list[str], Tensor, Tensor]:
+    """Return kinds, rows and columns by the index of each entry in the product."""
+    index = drop_outside(softmax.index({}))
+    if bool((index == OUTSIDE).any()):
+        raise TypeError("scores of which some are not of a query and a key")
     n, m = softmax.product.shape[-2:]
-    rows, columns = places // m, places // (n * m) * m + places % m
+    rows, columns = index // m, index // (n * m) * m + index % m
     kinds = []
-    for dim, size in enumerate(places.shape):
+    for dim, size in enumerate(index.shape):
         if size == 1:
             kinds.append(ONE)
         elif not _varies(rows, dim):
@@ -142,25 +142,26 @@ def _by_places(softmax: Step) -> tuple[list[str], Tensor, Tensor]:
     return kinds, rows, columns
 
 
-def _varies(places: Tensor, dim: int) -> bool:
-    return not torch.equal(places.narrow(dim, 0, 1), places.narrow(dim, 1, 1))
+def _varies(index: Tensor, dim: int) -> bool:
+    return not torch.equal(index.narrow(dim, 0, 1), index.narrow(dim, 1, 1))
 
 
-def without_outside(places: Tensor) -> Tensor:
-    """Places without slices in which no number is of the product, such as a sink's column."""
-    inside = places != OUTSIDE
+def drop_outside(index: Tensor) -> Tensor:
+    """Remove slices without any entry of the product, such as a sink's column."""
+    inside = index != OUTSIDE
     if bool(inside.all()):
-        return places
-    for dim in range(places.ndim):
-        others = [at for at in range(places.ndim) if at != dim]
-        kept = inside.any(others) if others else inside
-        places, inside = (one.index_select(dim, kept.nonzero()[:, 0]) for one in (places, inside))
-    return places
+        return index
+    for dim in range(index.ndim):
+        other_dims = [other for other in range(index.ndim) if other != dim]
+        has_entry = inside.any(other_dims) if other_dims else inside
+        slices = has_entry.nonzero()[:, 0]
+        index, inside = index.index_select(dim, slices), inside.index_select(dim, slices)
+    return index
 
 
-def _is_turned(meeting: Meeting) -> bool:
-    """Whether the values are weighed along the rows of the product, which then are keys."""
-    weights, (n, m) = meeting.weights, meeting.softmax.product.shape[-2:]
+def _is_transposed(taped: TapedCall) -> bool:
+    """Whether the product is keys times queries: then values are weighted along its rows."""
+    weights, (n, m) = taped.weights, taped.softmax.product.shape[-2:]
     if weights.size[-1] < 2:
         return False
     if weights.step.is_plain:
@@ -174,4 +175,4 @@ def _is_turned(meeting: Meeting) -> bool:
 
 def _refuse_heads(are_mixed: bool) -> None:
     if are_mixed:
-        raise TypeError("weights of several heads or texts that are added up after their softmax")
+        raise TypeError("weights of several heads or texts that are summed after their softmax")

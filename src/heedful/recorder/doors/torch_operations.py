@@ -1,7 +1,7 @@
-"""The door to torch's operations: its kernels for attention, and attention written by hand.
+"""The door to torch's operations: fused attention kernels, and attention by hand.
 
-A mode that sees every operation costs each some microseconds, so it is only entered where some
-attention may be seen by no other door.
+Attention by hand is written out as products and a softmax. Watching every operation costs some
+microseconds each, so this door opens only if another door may miss a call.
 """
 
 from __future__ import annotations
@@ -9,48 +9,48 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
 from heedful.recorder.doors import encoder_layers, sdpa, tape_inputs, transformers_interface
-from heedful.recorder.doors.tape import Meeting, Tape
+from heedful.recorder.doors.tape import Tape, TapedCall
 from heedful.recorder.module_stack import Hook
-from heedful.recorder.observed_call import Observed, See
+from heedful.recorder.observed_call import Observed, Report
 
-# Packages whose modules tell, and torch's layers that attend by themselves
-WRITERS = ("torch", "heedful", "transformers")
+# Packages whose modules other doors cover, and torch's layers that attend
+PACKAGES = ("torch", "heedful", "transformers")
 LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
 
-def tells(module: nn.Module) -> bool:
-    """Whether another door sees all attention of a module, unless it has hooks of somebody else."""
-    kind = type(module)
+def is_covered(module: nn.Module) -> bool:
+    """Whether other doors report all attention of a module; False if it has foreign hooks."""
+    kind: Any = type(module)
     hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    written_by = getattr(getattr(kind, "forward", None), "__module__", None) or ""
-    is_changed = "forward" in module.__dict__ or written_by.partition(".")[0] not in WRITERS
+    defined_in = getattr(getattr(kind, "forward", None), "__module__", None) or ""
+    is_changed = "forward" in module.__dict__ or defined_in.partition(".")[0] not in PACKAGES
     if is_changed or not all(isinstance(hook, Hook) for hook in hooks):
         return False
     package = kind.__module__.partition(".")[0]
     if package == "torch":
         return not isinstance(module, nn.MultiheadAttention | nn.Transformer | LAYERS)
-    return package == "heedful" or (
-        package == "transformers" and transformers_interface.uses_it(kind)  # type: ignore[arg-type]
-    )
+    is_transformers = package == "transformers"
+    return package == "heedful" or (is_transformers and transformers_interface.uses_interface(kind))
 
 
 @contextmanager
 def watch(
-    parameters: Iterable[Tensor], see: See, is_here: Callable[[], bool], name: Callable[[], str],
-    miss: Callable[[str, str], None],
+    parameters: Iterable[Tensor], report: Report, is_followed: Callable[[], bool],
+    name: Callable[[], str], miss: Callable[[str, str], None],
 ) -> Iterator[Tape]:  # fmt: skip
-    """Tell `see` of each call that torch's operations show; the rest is as `Tape` has it."""
-    fused = {kernel: functools.partial(see, sdpa.observed, kernel) for kernel in sdpa.KERNELS}
+    """Report each fused kernel and each call by hand; for the other arguments see `Tape`."""
+    fused = {name: functools.partial(report, sdpa.from_kernel, name) for name in sdpa.KERNELS}
     fused |= {
-        "flex_attention": functools.partial(see, sdpa.flexed),
-        "_transformer_encoder_layer_fwd": functools.partial(see, encoder_layers.layer),
-        "_native_multi_head_attention": functools.partial(see, encoder_layers.native),
+        "flex_attention": functools.partial(report, sdpa.from_flex_attention),
+        "_transformer_encoder_layer_fwd": functools.partial(report, encoder_layers.from_layer),
+        "_native_multi_head_attention": functools.partial(report, encoder_layers.from_attention),
     }
-    tape = Tape(parameters, is_here, name, functools.partial(see, _by_hand), miss, fused)
+    tape = Tape(parameters, is_followed, name, functools.partial(report, _from_tape), miss, fused)
     try:
         with tape:
             yield tape
@@ -58,14 +58,14 @@ def watch(
         tape.end()
 
 
-def _by_hand(meeting: Meeting) -> Observed:
-    why = "" if meeting.output is not None else "its product with values adds something else"
+def _from_tape(taped: TapedCall) -> Observed:
+    why = "" if taped.output is not None else "its product with values adds something else"
     return Observed(
-        meeting.query,
-        meeting.key,
-        meeting.value,
-        meeting.output,
+        taped.query,
+        taped.key,
+        taped.value,
+        taped.output,
         door=tape_inputs.DOOR,
-        why=sdpa.DROPPED if meeting.weights.step.is_dropped else why,
-        meeting=meeting._replace(value=None, output=None),
+        why=sdpa.DROPPED if taped.weights.step.is_dropped else why,
+        taped=taped._replace(value=None, output=None),
     )

@@ -1,8 +1,7 @@
-"""The second door: sees calls through the interface by which transformers' models call attention.
+"""The door to `AttentionInterface`, through which transformers' models call attention.
 
-Whatever implementation a model uses (eager, sdpa, flex) is called as before; its query, key, mask
-and keywords are seen on the way. To register an implementation of our own would be worse: without
-a mask function of its name, padding and causality would vanish in silence.
+The door wraps the implementation that a model uses (eager, sdpa, flex). If it registered its own,
+without a mask function of that name, transformers would silently drop padding and causality.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
-from heedful.ops.log_sum_exp import Catching
+from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.sdpa import DROPPED
 from heedful.recorder.doors.shared_context import ProcessWide
-from heedful.recorder.observed_call import AXES, Observed, See
+from heedful.recorder.observed_call import AXES, Observed, Report
 from heedful.recording.module_names import Modules
 
-# Gives a context for one call, in which no other door looks; it says whether the call is wanted
+# Returns a context that hides a call from other doors; it yields whether to record the call
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
 TOP_LEFT = Causal(0)
@@ -35,17 +34,17 @@ BY_HAND = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_att
 
 
 def is_loaded() -> bool:
-    """Whether the process has imported models of transformers; if not, nothing is patched."""
+    """Whether the process has imported models of transformers."""
     return "transformers.modeling_utils" in sys.modules
 
 
 @contextmanager
-def watch(see: See, claim: Claim) -> Iterator[None]:
-    """Tell of each call of attention that a model of transformers makes and `claim()` wants."""
-    if _interface() is None:  # the model is not transformers', or `check` would have refused it
+def watch(report: Report, claim: Claim) -> Iterator[None]:
+    """Report each call through the interface for which `claim()` yields True."""
+    if _interface() is None:  # then no model is transformers': `check` would have refused it
         yield
         return
-    listener = see, claim
+    listener = report, claim
     with _patched.entered():
         _listeners.append(listener)
         try:
@@ -54,7 +53,7 @@ def watch(see: See, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[See, Claim]] = []  # of all threads; each claim says whether it is meant
+_listeners: list[tuple[Report, Claim]] = []  # of all threads; claims select the running one
 
 
 @contextmanager
@@ -68,14 +67,14 @@ def _patch() -> Iterator[None]:
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
             caught = None
             with ExitStack() as stack:
-                wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
-                # eager attention has no kernel; one row is computed as fast as its sum is caught
-                is_of_rows = not (tensors and tensors[0].shape[2] == 1)
-                if wanted and implementation != "eager" and is_of_rows:
-                    caught = stack.enter_context(Catching())
+                reports = [r for r, claim in tuple(_listeners) if stack.enter_context(claim())]
+                # eager attention returns no sums; for one query, a check is as fast without them
+                has_rows = not (tensors and tensors[0].shape[2] == 1)
+                if reports and implementation != "eager" and has_rows:
+                    caught = stack.enter_context(LogSumExpMode())
                 result = function(module, *tensors, **keywords)
-            for see in wanted:
-                see(translated, implementation, module, tensors, keywords, result[0], caught)
+            for report in reports:
+                report(from_arguments, implementation, module, tensors, keywords, result[0], caught)
             return result
 
         return call
@@ -91,11 +90,9 @@ _patched = ProcessWide(_patch)
 
 
 @functools.cache
-def uses_it(kind: type) -> bool:
-    """Whether a class of transformers has no attention but through the interface.
-
-    One that names a softmax in its own code, and not the interface, computes attention by hand.
-    """
+def uses_interface(kind: type) -> bool:
+    """Whether a class of transformers attends only through the interface; if its code names a
+    softmax and not the interface, it computes attention by hand."""
     functions = (
         function
         for base in kind.__mro__
@@ -108,7 +105,7 @@ def uses_it(kind: type) -> bool:
 
 
 def check(modules: Modules) -> None:
-    """Raise `HeedfulError` for a model of a version of transformers that has no interface."""
+    """Raise `HeedfulError` for a model of a transformers version without the interface."""
     is_old = is_loaded() and _interface() is None
     if is_old and any(type(part).__module__.startswith("transformers") for part in modules):
         raise HeedfulError(
@@ -119,46 +116,46 @@ def check(modules: Modules) -> None:
 
 
 def _interface() -> Any:
-    """The class that all models of transformers ask for their attention; None in older versions."""
+    """Return transformers' `AttentionInterface`; None in older versions."""
     modeling = sys.modules["transformers.modeling_utils"]
     interface = getattr(modeling, "AttentionInterface", None)
     return interface if hasattr(interface, "get_interface") else None
 
 
-def translated(
+def from_arguments(
     implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor,
-    caught: Catching | None,
+    caught: LogSumExpMode | None,
 ) -> Observed:  # fmt: skip
-    """The call that the arguments of transformers' interface make."""
+    """Return the call by the arguments of an implementation of the interface."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
-    given = dict(zip(names, tensors, strict=False)) | keywords
-    query, key, value = (_as_multiplied(given[name], implementation) for name in names[:3])
-    scale = given.get("scaling")
-    mask, causal = given.get("attention_mask"), _is_causal(module, given)
-    sinks = given.get("s_aux", given.get("sinks"))  # one for each head,
-    sinks = sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks  # or for each query
+    inputs = dict(zip(names, tensors, strict=False)) | keywords
+    query, key, value = (_as_multiplied(inputs[name], implementation) for name in names[:3])
+    scale = inputs.get("scaling")
+    mask, causal = inputs.get("attention_mask"), _is_causal(module, inputs)
+    sinks = inputs.get("s_aux", inputs.get("sinks"))  # per head, or per query with four axes
+    sinks = sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
     cross, real = getattr(module, "is_cross_attention", None) or None, None
-    if flash_attention.is_meant(implementation):
-        mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
+    if flash_attention.is_flash(implementation):
+        mask, real = flash_attention.mask_of(inputs, causal), flash_attention.real_of(inputs, cross)
     elif implementation == "eager" and mask is not None and mask.dtype == torch.bool:
-        mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
+        mask = mask.to(query.dtype)  # eager attention adds a boolean mask to the scores as 1 and 0
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
-        mask = TOP_LEFT  # torch aligns its own to the top left; eager applies what it is given
-    if sinks is not None:  # a kernel knows nothing of them: they join the scores after it
+        mask = TOP_LEFT  # torch's is_causal; eager attention applies no causal mask of its own
+    if sinks is not None:  # they join the scores after the kernel, so its sums lack them
         caught = None
     return Observed(
         query, key, value, output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=mask, bias=given.get("position_bias"), softcap=given.get("softcap"), sinks=sinks,
-        sums=caught.found(query.shape[:3]) if caught else None, axes=AXES, cross=cross,
+        mask=mask, bias=inputs.get("position_bias"), softcap=inputs.get("softcap"), sinks=sinks,
+        sums=caught.result(query.shape[:3]) if caught else None, axes=AXES, cross=cross,
         causal=causal, real=real, door=f"transformers, {implementation}",
-        why=DROPPED if given.get("dropout") else "",
+        why=DROPPED if inputs.get("dropout") else "",
     )  # fmt: skip
 
 
 def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
-    """A query, key or value in the type in which it is multiplied: autocast's, where that is on,
-    though a rotation by float32 tables has made it float32 again."""
+    """Cast a query, key or value to the type of its product: under autocast, a rotation by float32
+    tables returns float32, which the product casts again."""
     device = side.device.type
     is_cast = implementation in ("eager", "sdpa") and torch.is_autocast_enabled(device)
     if not is_cast or side.dtype == torch.float64:
@@ -166,6 +163,6 @@ def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
     return side.to(torch.get_autocast_dtype(device))
 
 
-def _is_causal(module: nn.Module, given: dict) -> bool:
-    asked = given.get("is_causal")
-    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+def _is_causal(module: nn.Module, inputs: dict) -> bool:
+    argument = inputs.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if argument is None else argument)

@@ -1,4 +1,4 @@
-"""Runs compiled models uncompiled, so that doors see them and nothing is compiled anew."""
+"""Runs compiled models uncompiled, so that the doors can intercept their calls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
 def uncompiled(modules: Modules) -> AbstractContextManager[None]:
-    """A context in which nothing runs compiled; an idle one for a model that compiles nothing.
-
-    Asking torch's compiler takes a second. It is loaded where anything was compiled before, and
-    code of others may compile while it runs.
-    """
+    """Return a context in which compiled code runs uncompiled."""
+    # loading the compiler takes a second
     are_known = all(type(module).__module__.startswith(KNOWN) for module in modules)
     return nullcontext() if are_known and "torch._dynamo" not in sys.modules else _eager.entered()

@@ -1,4 +1,4 @@
-"""Refuses, by the names of classes, attention that no map of queries × keys can show truthfully."""
+"""Refuses, by class name, attention whose weights are not a map of queries × keys."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LAYOUTS = {  # classes of modules, and how they attend
 
 
 def modules_of(model: nn.Module) -> Modules:
-    """All modules of a model, with their names, unless its attention cannot be recorded.
+    """Return all modules of a model with their names.
 
     Raises:
-        ArgumentError: no module, or one with such attention: its name, and how it attends.
-        HeedfulError: the model is of an older transformers, which no door knows.
+        ArgumentError: not a module, or it contains one of the classes of `LAYOUTS`.
+        HeedfulError: the model comes from an old version of transformers without a door.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(

@@ -1,6 +1,6 @@
-"""Runs an operation inside a dispatch mode bit for bit as it runs without one.
+"""Runs an operation inside a dispatch mode with exactly the result that it has without the mode.
 
-A mode comes after autocast and autograd, and keeps both from operations that an operation calls.
+A mode runs after autocast and autograd, and disables both for operations that an operation calls.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import Any
 import torch
 
 KEYS = torch._C.DispatchKey
-AUTOCAST = [one for name, one in vars(KEYS).items() if name.startswith("Autocast")]
-NESTED = [one for name, one in vars(KEYS).items() if name.startswith("NestedTensor")]
-# Kernels that call operations which autocast casts, found by comparing 800 operations with and
-# without a mode
-CALLS_OTHERS = {
+AUTOCAST = [key for name, key in vars(KEYS).items() if name.startswith("Autocast")]
+NESTED = [key for name, key in vars(KEYS).items() if name.startswith("NestedTensor")]
+# Kernels that call operations with autocast (of 800 operations, those that differ in a mode)
+CALLS_AUTOCAST = {
     "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
     "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
 }  # fmt: skip
 
 
 def has_kernel(function: Any, key: Any) -> bool:
-    """Whether torch's dispatcher has a kernel of an operation under a key."""
+    """Whether torch's dispatcher has a kernel for an operation and a dispatch key."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
     except RuntimeError:  # operations such as `sym_size` are unknown to it
@@ -31,18 +30,18 @@ def has_kernel(function: Any, key: Any) -> bool:
 
 
 def has_own_kernel(function: Any, arguments: tuple) -> bool:
-    """Whether torch has a kernel of its own for a composite that is called with nested tensors."""
-    is_nested = any(isinstance(one, torch.Tensor) and one.is_nested for one in arguments)
+    """Whether a composite operation with nested tensors has a kernel and is not decomposed."""
+    is_nested = any(isinstance(value, torch.Tensor) and value.is_nested for value in arguments)
     return is_nested and any(has_kernel(function, key) for key in NESTED)
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
-    """The result of an operation, by its name as in `aten`, or with its home if that is another."""
+    """Run an operation; `name` is its name in `aten`, or "namespace::name"."""
     if name == "linear":
-        # it asks whether a view of its weight needs a gradient, and adds up in another order if so
+        # its order of summation depends on whether a view of its weight requires a gradient
         with _with([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
             return function(*arguments, **keywords)
-    if name in CALLS_OTHERS or "::" in name:  # other homes may call anything
+    if name in CALLS_AUTOCAST or "::" in name:  # other namespaces may call anything
         back = [key for key in _autocasting() if not has_kernel(function, key)]
         with _with(back):
             return function(*arguments, **keywords)
@@ -55,13 +54,13 @@ def is_autocasting() -> bool:
 
 
 class Composites:
-    """Runs operations that consist of others, each of which the mode then sees."""
+    """Decomposes composite operations, so that the mode intercepts each of their parts."""
 
     def __init__(self) -> None:
-        self._is_cast = False  # whether one runs that autocast has cast as a whole
+        self._is_cast = False  # whether autocast has cast the inputs of the running composite
 
     def run(self, function: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
-        """The result of such an operation, in inference mode, where torch leaves it whole."""
+        """Decompose an operation in inference mode, in which torch does not."""
         back, before = _autocasting(), self._is_cast
         self._is_cast = before or any(has_kernel(function, key) for key in back)
         try:
@@ -72,8 +71,8 @@ class Composites:
 
 
 def _autocasting() -> list[Any]:
-    """The keys of autocast that are on where the model called the operation."""
-    torch.autocast_increment_nesting()  # below, torch does not say otherwise whether it is on
+    """Return the dispatch keys of autocast that are on for the model's call of the operation."""
+    torch.autocast_increment_nesting()  # inside a mode, only the nesting shows that it is on
     if not torch.autocast_decrement_nesting():
         return []
     with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
@@ -83,7 +82,7 @@ def _autocasting() -> list[Any]:
 
 @contextmanager
 def _with(back: list[Any]) -> Iterator[None]:
-    """Give operations inside these keys of torch's dispatcher back."""
+    """Enable these keys of torch's dispatcher again for the operations inside."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in back:
         excluded = excluded.remove(key)

@@ -1,6 +1,6 @@
-"""The explorer: one page that shows a recording, and what answers its questions.
+"""The explorer: an interactive page for recordings, and the handlers of its requests.
 
-`texts.py` are the maps that a page may choose from, `handlers.py` the numbers that it may ask for,
-`tiles.py` how a map of any length is shown at any zoom; `wire.py` puts numbers
-into bytes. The hosts stand above: `server.py` answers a browser. `page/` is the page itself.
+`catalogue.py` lists the recordings, texts and calls; `handlers.py` answers the requests of a page;
+`tiles.py` computes a map at any zoom; `wire.py` is the binary format of responses. `server.py` and
+`one_file.py` serve the page and write it to a file. `page/` is the page's JavaScript and CSS.
 """

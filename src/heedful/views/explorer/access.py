@@ -1,8 +1,8 @@
-"""Who may ask: nobody but the browser that was given the random word, on this machine.
+"""Access control of the server: only the browser on this machine that was given the secret.
 
-The word comes with the first request, and then stands in a cookie that no other site can send.
-Host and Origin are compared, so that a name that points to 127.0.0.1 opens nothing, and neither
-does a page from another port.
+The secret is part of the first address, then stored in a cookie that no other site can send. The
+headers Host and Origin are checked, so that a domain that resolves to 127.0.0.1 has no access, and
+neither has a page from another port.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-OURS = (None, "same-origin", "none")  # where a browser says that a request comes from
+ALLOWED_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
 
 
 class Guard:
-    """An ASGI application around another one, which sees no request that is refused.
+    """An ASGI application that passes allowed requests on to `app`, and refuses all others.
 
     Args:
-        app: what is guarded.
-        port: the one port at which it is asked.
-        word: what opens it.
+        app: the guarded application.
+        port: the port of the server.
+        secret: the secret that grants access.
     """
 
-    def __init__(self, app: ASGIApp, port: int, word: str) -> None:
-        self.app, self.word = app, word
+    def __init__(self, app: ASGIApp, port: int, secret: str) -> None:
+        self.app, self.secret = app, secret
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"heedful-{port}"  # cookies do not tell ports apart
+        self._cookie = f"heedful-{port}"  # the ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one who may not ask; let the others pass."""
-        if scope["type"] != "http":  # there are no websockets here
+        """Pass a request on, or refuse it; add `HEADERS` to every response."""
+        if scope["type"] != "http":  # the server has no websockets
             return
 
         async def with_headers(message: Message) -> None:
@@ -54,31 +54,31 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        answer = self._refusal(Request(scope)) or self.app
-        await answer(scope, receive, with_headers)
+        respond = self._response(Request(scope)) or self.app
+        await respond(scope, receive, with_headers)
 
-    def _refusal(self, request: Request) -> Response | None:
-        """What answers one who may not ask; None to one who may."""
-        if not self._is_ours(request.headers):
-            return PlainTextResponse("not this host", 403)
-        given = request.query_params.get("word")
-        if given is not None and request.url.path == "/" and self._is_word(given):
-            answer = RedirectResponse("/", 303)
-            answer.set_cookie(self._cookie, self.word, httponly=True, samesite="strict")
-            return answer
-        if self._is_word(request.cookies.get(self._cookie, "")):
+    def _response(self, request: Request) -> Response | None:
+        """Return the refusal or the redirect that sets the cookie; None for an allowed request."""
+        if not self._is_same_origin(request.headers):
+            return PlainTextResponse("wrong host or origin", 403)
+        secret = request.query_params.get("word")
+        if secret is not None and request.url.path == "/" and self._is_secret(secret):
+            redirect = RedirectResponse("/", 303)
+            redirect.set_cookie(self._cookie, self.secret, httponly=True, samesite="strict")
+            return redirect
+        if self._is_secret(request.cookies.get(self._cookie, "")):
             return None
-        return PlainTextResponse("open the address that the command printed", 403)
+        return PlainTextResponse("no access: open the address that the command printed", 403)
 
-    def _is_ours(self, headers: Headers) -> bool:
-        """Whether a request is to this server, and from no page of another one."""
+    def _is_same_origin(self, headers: Headers) -> bool:
+        """Return whether a request is for this server, and not from the page of another one."""
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         return (
             len(hosts) == 1
             and hosts[0].lower() in self._hosts
             and (not origins or origins == [f"http://{hosts[0].lower()}"])
-            and headers.get("sec-fetch-site") in OURS
+            and headers.get("sec-fetch-site") in ALLOWED_SITES
         )
 
-    def _is_word(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), self.word.encode())
+    def _is_secret(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode("utf-8", "surrogatepass"), self.secret.encode())

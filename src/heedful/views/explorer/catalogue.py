@@ -1,7 +1,7 @@
-"""What a page may choose from: named recordings, their texts, and the calls of each.
+"""The catalogue of a page: named recordings, their texts, and the calls of each text.
 
-A recording is finished, or its one text is still being written, and then has calls for each number
-of tokens that it has had.
+A recording is complete, or its one text is still being generated. Such a live text has a separate
+list of calls for each number of tokens so far.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ArgumentError
 from heedful.recording import Call, Recording
-from heedful.recording.head_scores import Even
-from heedful.recording.segment_masks import Told
-from heedful.views.explorer.request import Where
+from heedful.recording.head_scores import ChanceScores
+from heedful.recording.segment_masks import SegmentSpecs
+from heedful.views.explorer.request import Indices
 from heedful.views.explorer.text import Text, texts_of
 
 if TYPE_CHECKING:
-    from heedful.views.explorer.continuation import GrowingText
+    from heedful.views.explorer.continuation import LiveText
 
-NAMED = 40  # characters of a text by which it is called
-SIZES = 4  # of each text that grows, whose calls are kept: a page asks for the newest ones
+TITLE = 40  # characters of a text that are its title
+SIZES = 4  # of a live text whose calls are cached: a page requests the newest
 
-Chosen = tuple[list[int] | None, list[int] | None]  # layers and heads, the model's numbers
+Selection = tuple[list[int] | None, list[int] | None]  # layers and heads, the model's numbers
 
 
-class Moment(NamedTuple):
-    """A recording of a model in training: its number, after how many steps, the losses then.
+class TrainingStep(NamedTuple):
+    """A recording of a model in training: its index, the number of steps so far, and the losses.
 
-    `training` is the mean training loss, `validation` the latest validation loss, of the step
-    `validated`, in nats per token; None where there is none yet.
+    `training` is the mean training loss, `validation` the latest validation loss, computed at step
+    `validated`; both in nats per token, and None before the first one.
     """
 
     recording: int
@@ -41,165 +41,165 @@ class Moment(NamedTuple):
     validated: int | None
 
 
-class _Finished:
-    """The texts of a recording."""
+class _Complete:
+    """The texts of a complete recording."""
 
-    def __init__(self, recording: Recording, chosen: Chosen) -> None:
+    def __init__(self, recording: Recording, selection: Selection) -> None:
         self.source = recording
-        self.texts = [text.of(*chosen) for text in texts_of(recording)]
+        self.texts = [text.select(*selection) for text in texts_of(recording)]
 
     def text(self, number: int, tokens: int | None) -> Text:
         if tokens is not None:
-            raise ArgumentError("a recording that is finished", expected="one whose text grows")
-        return self.texts[_place("text", number, len(self.texts))]
+            raise ArgumentError("four indices", expected="three, recording.text.call")
+        return self.texts[_checked("text", number, len(self.texts))]
 
     def about(self) -> list[dict[str, Any]]:
         return [text.about() for text in self.texts]
 
 
-class _Growing:
-    """The one text of a recording that is being written, with each number of tokens."""
+class _Live:
+    """A text that is being generated; its calls for any number of tokens so far."""
 
-    def __init__(self, source: GrowingText, chosen: Chosen) -> None:
+    def __init__(self, source: LiveText, selection: Selection) -> None:
         self.source = source
-        self._at = lru_cache(SIZES)(lambda tokens: source.at(tokens).of(*chosen))
-        self._at(source.tokens)  # or it raises before it is there
+        self._text = lru_cache(SIZES)(lambda tokens: source.text(tokens).select(*selection))
+        self._text(source.tokens)  # raise now if the selection does not fit
 
     def text(self, number: int, tokens: int | None) -> Text:
-        _place("text", number, 1)
-        if tokens is None:  # without it no answer is the same for good
-            raise ArgumentError("a text that grows", expected="with a number of tokens")
-        return self._at(tokens)
+        _checked("text", number, 1)
+        if tokens is None:  # the response would change with each new token
+            raise ArgumentError("three indices", expected="four, recording.text.call.tokens")
+        return self._text(tokens)
 
     def about(self) -> list[dict[str, Any]]:
         size = self.source.tokens
-        return [{**self._at(size).about(), "tokens": size}]
+        return [{**self._text(size).about(), "tokens": size}]
 
 
-class Texts:
-    """All texts of named recordings, each found by the number of its recording and its own."""
+class Catalogue:
+    """All texts of named recordings; a call is identified by its indices, see `Indices`."""
 
     def __init__(
         self,
         recordings: Mapping[str, Recording],
         layers: list[int] | None = None,
         heads: list[int] | None = None,
-        segments: Told | None = None,
+        segments: SegmentSpecs | None = None,
     ) -> None:
-        """Of these layers and heads, the model's numbers; default all.
+        """Select layers and heads, by the model's numbers; mark segments in the texts they fit.
 
-        `segments` are marked in each text, as `recording.segments` is told them.
+        `segments` has the form of `recording.segments`.
 
         Raises:
-            ArgumentError: a layer or head that there is not, or a segment.
+            ArgumentError: a layer or head that was not recorded, or a segment that fits no text.
         """
-        self._chosen = layers, heads
-        self.moments: list[Moment] = []  # where the recordings are of one text, as a model learns
-        self._of: dict[str, _Finished | _Growing] = {}
+        self._selection = layers, heads
+        self.moments: list[TrainingStep] = []  # if the recordings are steps of a training run
+        self._sources: dict[str, _Complete | _Live] = {}
         for name, recording in recordings.items():
-            found = self.add(name, recording)
+            texts = self.add(name, recording)
             if segments:
-                _mark(found, segments)
+                _mark(texts, segments)
 
     def add(self, name: str, recording: Recording) -> list[Text]:
-        """One more recording, whose texts come back; a name that is taken gets a number."""
-        found = _Finished(recording, self._chosen)
-        self._of[self._free(name)] = found
-        return found.texts
+        """Add a recording and return its texts; a name in use gets a number appended."""
+        source = _Complete(recording, self._selection)
+        self._sources[self._unused(name)] = source
+        return source.texts
 
-    def grow(self, name: str, text: GrowingText) -> int:
-        """One more recording, of a text that is being written; its number."""
-        self._of[self._free(name)] = _Growing(text, self._chosen)
-        return len(self._of) - 1
+    def add_live(self, name: str, text: LiveText) -> int:
+        """Add a text that is being generated; return the index of its recording."""
+        self._sources[self._unused(name)] = _Live(text, self._selection)
+        return len(self._sources) - 1
 
-    def _free(self, name: str) -> str:
+    def _unused(self, name: str) -> str:
         names = (name if n == 1 else f"{name} ({n})" for n in count(1))
-        return next(each for each in names if each not in self._of)
+        return next(candidate for candidate in names if candidate not in self._sources)
 
     @property
     def names(self) -> list[str]:
         """The name of each recording."""
-        return list(self._of)
+        return list(self._sources)
 
     def about(self) -> list[dict[str, Any]]:
-        """Each recording with its texts and calls; how many tokens one has that may grow."""
+        """Return the description of each recording; a live text has its number of tokens."""
         return [
-            {"name": name, "missed": of.source.missed, "texts": of.about()}
-            for name, of in self._of.items()
+            {"name": name, "missed": source.source.missed, "texts": source.about()}
+            for name, source in self._sources.items()
         ]
 
-    def calls(self) -> list[tuple[Where, Call]]:
-        """Every call of what is finished, with its numbers."""
+    def calls(self) -> list[tuple[Indices, Call]]:
+        """Return every call of complete recordings, with its indices."""
         return [
             ((r, t, c), call)
-            for r, of in enumerate(self._of.values())
-            if isinstance(of, _Finished)
-            for t, text in enumerate(of.texts)
+            for r, source in enumerate(self._sources.values())
+            if isinstance(source, _Complete)
+            for t, text in enumerate(source.texts)
             for c, call in enumerate(text.calls)
         ]
 
-    def whole(self, recording: int, tokens: int) -> Recording:
-        """The recording of a text that grows, with so many tokens.
+    def recording(self, number: int, tokens: int) -> Recording:
+        """Return the first tokens of a live text as a recording.
 
         Raises:
-            ArgumentError: there is none of these numbers.
+            ArgumentError: an index out of range, or a complete recording.
         """
-        of = self._recording(recording)
-        if isinstance(of, _Finished):
-            raise ArgumentError(f"recording {recording}", expected="one whose text grows")
-        return of.source.recording(tokens)
+        source = self._source(number)
+        if isinstance(source, _Complete):
+            raise ArgumentError(f"complete recording {number}", expected="a text being generated")
+        return source.source.recording(tokens)
 
     def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
-        """One call; of a text that grows, with so many tokens.
+        """Return a call by its indices; `tokens` is for a live text only.
 
         Raises:
-            ArgumentError: there is none of these numbers.
+            ArgumentError: an index out of range.
         """
         calls = self._text(recording, text, tokens).calls
-        return calls[_place("call", call, len(calls))]
+        return calls[_checked("call", call, len(calls))]
 
     def scored(
         self, recording: int, text: int, call: int, tokens: int | None = None
-    ) -> tuple[Call, Even]:
-        """One call as its heads are scored, and what its text's calls share; errors as `call`."""
-        of = self._text(recording, text, tokens)
-        return of.scored[_place("call", call, len(of.calls))], of.even
+    ) -> tuple[Call, ChanceScores]:
+        """Return a call for scoring heads, and the cache of its text; raises as `call`."""
+        source = self._text(recording, text, tokens)
+        return source.scored[_checked("call", call, len(source.calls))], source.chance_scores
 
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
-        return self._recording(recording).text(text, tokens)
+        return self._source(recording).text(text, tokens)
 
-    def _recording(self, number: int) -> _Finished | _Growing:
-        return list(self._of.values())[_place("recording", number, len(self._of))]
-
-
-def named(where: Where) -> str:
-    """A call as the page names it."""
-    return ".".join(map(str, where))
+    def _source(self, number: int) -> _Complete | _Live:
+        return list(self._sources.values())[_checked("recording", number, len(self._sources))]
 
 
-def short(text: str) -> str:
-    """What a text is called: its beginning, in one line."""
-    found = " ".join(text.split())
-    return found if len(found) <= NAMED else found[: NAMED - 1] + "…"
+def call_id(indices: Indices) -> str:
+    """Return the identifier of a call in the page, such as "0.0.3"."""
+    return ".".join(map(str, indices))
 
 
-def _place(what: str, at: int, size: int) -> int:
-    if not 0 <= at < size:
-        raise ArgumentError(f"{what} {at}", expected=f"0 to {size - 1}" if size else "none")
-    return at
+def title_of(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
 
 
-def _mark(texts: list[Text], segments: Told) -> None:
-    """Mark them in each text that has such tokens.
+def _checked(kind: str, index: int, size: int) -> int:
+    if not 0 <= index < size:
+        raise ArgumentError(f"{kind} {index}", expected=f"0 to {size - 1}" if size else "none")
+    return index
+
+
+def _mark(texts: list[Text], segments: SegmentSpecs) -> None:
+    """Mark the segments in each text that they fit.
 
     Raises:
-        ArgumentError: none has.
+        ArgumentError: they fit no text.
     """
-    wrong = []
+    errors = []
     for text in texts:
         try:
             text.mark(segments)
         except ArgumentError as error:
-            wrong.append(error)
-    if len(wrong) == len(texts) and wrong:
-        raise wrong[0]
+            errors.append(error)
+    if len(errors) == len(texts) and errors:
+        raise errors[0]

@@ -1,7 +1,7 @@
-"""What continues a text, token by token: one of our GPTs, an encoder–decoder, or transformers'.
+"""Token-by-token continuation of a text by a GPT, an encoder–decoder or a transformers model.
 
-Each reads no token twice: keys and values of those before are kept, and cut where another token
-is chosen.
+Keys and values of earlier tokens stay in a cache, so that each token is read once. The cache is
+truncated when another token is chosen.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq
 from heedful.loaded.loaded_model import LoadedModel
 from heedful.loaded.transformers_models import LoadedTransformers
 from heedful.recording import Recording
-from heedful.recording.live_generation import Growing
+from heedful.recording.live_generation import LiveGeneration
 from heedful.views.explorer.text import Text
 
 
-class Continued(ABC):
-    """A text that a model goes on with.
+class Continuation(ABC):
+    """A model that continues a text, with the cache of the text so far.
 
-    model: what is recorded. ids: what the text begins with. ends: ids that end it. size: of the
-    vocabulary that is chosen from. context_length: the most tokens it may have; None: no end.
+    model: the model to record. ids: the ids of the prompt. ends: the ids that end a text.
+    size: the vocabulary size. context_length: the maximal number of tokens; None if unlimited.
     """
 
     model: nn.Module
@@ -40,39 +40,39 @@ class Continued(ABC):
 
     @abstractmethod
     def logits(self, ids: Tensor) -> Tensor:
-        """(1, V), after ids (1, T) that begin with those of the call before."""
+        """Return the logits (1, V) after ids (1, T), which extend the ids of the previous call."""
 
     @abstractmethod
     def cut(self, length: int, most: int) -> bool:
-        """Forget all but the first tokens; there will be `most`. Whether these were kept."""
+        """Truncate the cache to `length` tokens, with room for `most`; False if it was cleared."""
 
     @abstractmethod
     def name(self, recording: Recording, pieces: list[str]) -> None:
-        """Give the tokens of a recording of the text their names."""
+        """Set the token names of a recording of the text."""
 
 
-def continued(opened: LoadedModel, prompt: str) -> Continued:
-    """What goes on with a prompt; an empty one begins from nothing.
+def continuation(opened: LoadedModel, prompt: str) -> Continuation:
+    """Return the continuation of a prompt, which may be empty.
 
     Raises:
         ArgumentError: a model that continues no text.
         TextError: a prompt that is longer than the context.
     """
     if isinstance(opened, LoadedGPT):
-        return _OfGPT(opened, prompt)
+        return _GPTContinuation(opened, prompt)
     if isinstance(opened, LoadedSeq2Seq):
-        return _OfSeq2Seq(opened, prompt)
+        return _Seq2SeqContinuation(opened, prompt)
     if isinstance(opened, LoadedTransformers) and opened.writer is not None:
-        return _OfTransformers(opened, opened.writer, prompt)
-    guesses = isinstance(opened, LoadedBert) or "Masked" in type(opened.model).__name__
+        return _TransformersContinuation(opened, opened.writer, prompt)
+    is_masked = isinstance(opened, LoadedBert) or "Masked" in type(opened.model).__name__
     raise ArgumentError(
-        f"{opened.directory.name} holds a {type(opened.model).__name__}, which continues no text",
-        expected="a model that writes one token after the other",
-        remedy="fill its gaps with `heedful fill`" if guesses else "look at it with a text",
+        f"{opened.directory.name} is a {type(opened.model).__name__}, which cannot continue a text",
+        expected="a model that generates text token by token",
+        remedy="fill its gaps with `heedful fill`" if is_masked else "pass a text to look at",
     )
 
 
-class _OfGPT(Continued):
+class _GPTContinuation(Continuation):
     def __init__(self, opened: LoadedGPT, prompt: str) -> None:
         self.model, self._opened = opened.model, opened
         tokenizer = opened.tokenizer
@@ -96,15 +96,15 @@ class _OfGPT(Continued):
         recording.tokens = [pieces]
 
 
-class _OfSeq2Seq(Continued):
-    """The text that grows is the target, after the sign of its begin."""
+class _Seq2SeqContinuation(Continuation):
+    """The prompt is the source; the generated text is the target, after its begin token."""
 
     def __init__(self, opened: LoadedSeq2Seq, prompt: str) -> None:
         self.model, self._seq2seq = opened.model, opened.model
         config = opened.model.config
         source, target = opened.rows(prompt, target="")
         self.ids, self._source = target[0].tolist(), source
-        self._read = opened.pieces(source[0].tolist())
+        self._source_tokens = opened.pieces(source[0].tolist())
         self.ends, self.context_length = frozenset({config.end}), config.context_length
         self.size, self._begin = config.vocabulary, config.begin
         self._cache = opened.model.new_cache(1, source.shape[1])
@@ -116,7 +116,7 @@ class _OfSeq2Seq(Continued):
         unread = ids[:, self._cache.target.length :]
         states = self._seq2seq.decoder_states(unread, self._memory, cache=self._cache)
         logits = self._seq2seq.head(states[-1][:, -1])
-        logits[:, self._begin] = -torch.inf  # a target never begins again
+        logits[:, self._begin] = -torch.inf  # the begin token is never generated
         return logits
 
     def cut(self, length: int, most: int) -> bool:
@@ -124,39 +124,39 @@ class _OfSeq2Seq(Continued):
         return True
 
     def name(self, recording: Recording, pieces: list[str]) -> None:
-        recording.tokens, recording.target_tokens = [self._read], [pieces]
+        recording.tokens, recording.target_tokens = [self._source_tokens], [pieces]
 
 
-class _OfTransformers(Continued):
+class _TransformersContinuation(Continuation):
     def __init__(self, opened: LoadedTransformers, writer: nn.Module, prompt: str) -> None:
         self.model, self._writer, self._opened = opened.model, writer, opened
-        self.ids = _begun(opened, prompt)
-        self.ends = _ends(writer)
+        self.ids = _prompt_ids(opened, prompt)
+        self.ends = _end_ids(writer)
         self.size, self.context_length = len(opened.tokenizer), opened.context_length
-        takes = inspect.signature(writer.forward).parameters
-        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        parameters = inspect.signature(writer.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._cache: Any = None
         self._length = 0
 
     def logits(self, ids: Tensor) -> Tensor:
-        with self._opened.reporting():
-            found = self._writer(
+        with self._opened.library_errors():
+            output = self._writer(
                 ids[:, self._length :],
                 past_key_values=self._cache,
                 use_cache=True,
                 **self._options,
             )
-        self._cache, self._length = found.past_key_values, ids.shape[1]
-        return found.logits[:, -1]
+        self._cache, self._length = output.past_key_values, ids.shape[1]
+        return output.logits[:, -1]
 
     def cut(self, length: int, most: int) -> bool:
-        too_many = self._length - length
-        if not too_many:
+        surplus = self._length - length
+        if not surplus:
             return True
         try:
-            self._cache.crop(-too_many)
+            self._cache.crop(-surplus)
             self._length = length
-        except RuntimeError:  # a window has passed over what it would need again
+        except RuntimeError:  # a sliding window has dropped keys that are needed
             self._cache, self._length = None, 0
         return bool(self._length)
 
@@ -164,8 +164,8 @@ class _OfTransformers(Continued):
         recording.tokens = [pieces]
 
 
-def _begun(opened: LoadedTransformers, prompt: str) -> list[int]:
-    """The ids of a prompt; of none, that of the token that begins or ends a text."""
+def _prompt_ids(opened: LoadedTransformers, prompt: str) -> list[int]:
+    """Return the ids of a prompt; of an empty one, the id of the begin or end token."""
     if prompt:
         return opened.read(prompt).inputs["input_ids"][0].tolist()
     tokenizer = opened.tokenizer
@@ -175,28 +175,28 @@ def _begun(opened: LoadedTransformers, prompt: str) -> list[int]:
     raise ArgumentError("an empty prompt", expected="some text to continue")
 
 
-def _ends(writer: Any) -> frozenset[int]:
+def _end_ids(writer: Any) -> frozenset[int]:
     end = writer.generation_config.eos_token_id
     return frozenset(() if end is None else end if isinstance(end, Sequence) else (end,))
 
 
 @dataclass
-class GrowingText:
-    """A text as far as it is written, with its calls at any length that it has had.
+class LiveText:
+    """A text while it is generated, with its calls for any number of tokens so far.
 
-    name: of its prompt, which is `said` in full. opened: the model, which names the tokens.
-    continued: what goes on with the text. prompt: how many tokens it began with. likely: for each
-    token after the prompt, and for the next one, the likeliest with their probabilities, before
-    temperature and what else chooses. chances: of the tokens after the prompt. logits: (1, V), of
-    the next. number: of the recording.
+    name: the title. prompt_text: the prompt in full. opened: the model, which names the tokens.
+    continuation: the model with its cache. prompt: the number of prompt tokens. likely: for each
+    token after the prompt, and for the next one, the likeliest tokens and their probabilities,
+    before temperature and filters. chances: the probabilities of the tokens after the prompt.
+    logits: (1, V), for the next token. number: the index of the recording.
     """
 
     name: str
-    said: str
+    prompt_text: str
     opened: LoadedModel
-    continued: Continued
+    continuation: Continuation
     prompt: int
-    growing: Growing = field(default_factory=Growing)
+    growing: LiveGeneration = field(default_factory=LiveGeneration)
     ids: list[int] = field(default_factory=list)
     likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
@@ -208,30 +208,30 @@ class GrowingText:
 
     @property
     def tokens(self) -> int:
-        """How many there are by now."""
+        """The number of tokens so far."""
         return self.growing.tokens
 
     @property
     def missed(self) -> dict[str, str]:
-        """Modules whose attention was not understood, and why."""
+        """The modules whose attention could not be recorded, and the reason for each."""
         return self.growing.missed
 
-    def is_begun_with(self, prompt: str) -> bool:
-        """Whether it is this prompt and nothing else."""
-        return self.said == prompt and len(self.ids) == self.prompt
+    def is_prompt(self, prompt: str) -> bool:
+        """Return whether the text is this prompt, without any token added."""
+        return self.prompt_text == prompt and len(self.ids) == self.prompt
 
     def recording(self, tokens: int) -> Recording:
-        """The first tokens as a recording of one pass."""
+        """Return the first tokens as a recording of a single pass."""
         self.pieces += self.opened.pieces(self.ids[len(self.pieces) :])
         recording = self.growing.recording(tokens)
-        self.continued.name(recording, self.pieces[:tokens])
+        self.continuation.name(recording, self.pieces[:tokens])
         return recording
 
-    def at(self, tokens: int) -> Text:
-        """The calls on the first tokens.
+    def text(self, tokens: int) -> Text:
+        """Return the calls on the first tokens.
 
         Raises:
-            ArgumentError: more than there are, or none.
+            ArgumentError: no tokens, or more than there are.
         """
         recording = self.recording(tokens)
         return Text("the text", list(recording), prompt=self.prompt, sides=recording.sides)

@@ -1,9 +1,8 @@
-"""What a page may ask of recordings, each question a function that returns bytes.
+"""The handlers of a page's requests about recordings; each returns a response in bytes.
 
-Every answer says by its `word` what its numbers are: "exact", or "sampled", of some queries only.
-Where the exact ones are being computed, `done` is the share that is there, and who asks again gets
-them later; where they cannot be, `note` says why. Numbers of the page are indices from 0; heads are
-the model's own numbers.
+The field `word` of a response is "exact", "sampled" (computed from some of the queries), "half
+precision" or "not computed yet". While a job computes the exact numbers, `done` is its completed
+share; `note` is its error if it failed. Indices start from 0; heads have the model's numbers.
 """
 
 from __future__ import annotations
@@ -17,68 +16,69 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
-from heedful.ops.indexing import as_slice, evenly
+from heedful.ops.indexing import as_slice, evenly_spaced
 from heedful.recording import Call
 from heedful.views.explorer import tiles
-from heedful.views.explorer.catalogue import Texts
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.jobs import Background, Job
 from heedful.views.explorer.overview import Overview
 from heedful.views.explorer.region_jobs import Strongest, Sums, shares
-from heedful.views.explorer.request import Asked, Where
-from heedful.views.explorer.text import as_data, picture_of
-from heedful.views.explorer.tiles import Place, Pyramid
+from heedful.views.explorer.request import Indices, Request
+from heedful.views.explorer.text import image_data, image_of
+from heedful.views.explorer.tiles import Pyramid, Tile
 from heedful.views.explorer.wire import packed
 
-WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once where their sums are not known
-TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # at most so many in one answer
-LONGEST = 200  # characters of a token that are sent; the page says how many it has
-FOUND = 1000  # places of a text that are sent
-SOME = 64  # queries of which a column is sampled
-KEPT, TILES = 4000, 64  # work, of some kilobytes each, and sampled tiles that are kept
-PYRAMIDS = 4  # that are kept: at 131,072 tokens one has 64 MB
+WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once if their sums are missing
+TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # upper limits of a response
+LONGEST = 200  # characters of a token that are sent; the page shows the full length
+FOUND = 1000  # search results that are sent
+SAMPLED = 64  # queries of a sampled column
+JOBS, TILES = 4000, 64  # cached jobs, of some kilobytes each, and cached sampled tiles
+PYRAMIDS = 4  # cached pyramids: at 131,072 tokens, each takes 64 MB
 PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
 
-class Answers:
-    """Answers about recordings; an exact one is the same for good.
+class Handlers:
+    """Handles requests about recordings; the exact response to a request never changes.
 
-    What takes long is in `background`, where the host lets it go on while nobody asks.
+    Long computations are jobs in `background`, which the server runs while no request waits.
     """
 
-    def __init__(self, texts: Texts) -> None:
-        self.texts = texts
-        self.model: dict[str, Any] | None = None  # what records a new text, and what it reads
-        self.written: dict[str, Any] | None = None  # how a text goes on, where one can
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.model: dict[str, Any] | None = None  # the model that records new texts, if any
+        self.generation: dict[str, Any] | None = None  # the options of a generation, if any
         self.background = Background()
         self._jobs: dict[tuple, Job] = {}
-        self._overviews: dict[Where, Overview] = {}
+        self._overviews: dict[Indices, Overview] = {}
         self._sampled = lru_cache(TILES)(
-            lambda where, place: tiles.sampled(texts.call(*where), place)
+            lambda indices, tile: tiles.sampled(catalogue.call(*indices), tile)
         )
 
-    def ask(self, question: str, words: Mapping[str, str]) -> bytes:
-        """The answer to a question of `QUESTIONS`, as it comes from a page.
+    def handle(self, endpoint: str, words: Mapping[str, str]) -> bytes:
+        """Return the response of one of `ENDPOINTS` to the parameters of a request.
 
         Raises:
-            LookupError: no such question.
-            HeedfulError: words that do not fit, or a call that cannot be shown.
+            LookupError: an unknown endpoint.
+            HeedfulError: a missing or malformed parameter, or a call that cannot be shown.
         """
-        return QUESTIONS[question](self, Asked(words))
+        return ENDPOINTS[endpoint](self, Request(words))
 
     def about(self) -> bytes:
-        """All recordings, their texts and calls, and what the words for heads mean."""
+        """Return all recordings with their texts and calls, and the meaning of each head score."""
         words = {name: score._asdict() for name, score in SCORES.items()}
+        steps = [step._asdict() for step in self.catalogue.moments]
         return packed({
-            "recordings": self.texts.about(), "words": words, "model": self.model,
-            "written": self.written, "moments": [one._asdict() for one in self.texts.moments],
+            "recordings": self.catalogue.about(), "words": words, "model": self.model,
+            "written": self.generation, "moments": steps,
         })  # fmt: skip
 
-    def tokens(self, asked: Asked) -> bytes:
-        """The text of some queries or keys; null where it is not known."""
-        where, axis, size = self._axis(asked)
-        start = asked.number("start", size + 1)
-        stop = asked.number("stop", 10**12, start)
-        names = self._names(where, axis)
+    def tokens(self, request: Request) -> bytes:
+        """Return the text of some queries or keys, or null if it is unknown."""
+        indices, axis, size = self._axis(request)
+        start = request.number("start", size + 1)
+        stop = request.number("stop", 10**12, start)
+        names = self._names(indices, axis)
         if names is None:
             return packed({"start": start, "tokens": None})
         part = names[start : min(stop, start + TOKENS)]
@@ -86,23 +86,23 @@ class Answers:
         cut = [name[:LONGEST] for name in part]
         return packed({"start": start, "tokens": cut, "cut": lengths})
 
-    def image(self, asked: Asked) -> bytes:
-        """The picture under an axis: its pixels (h, w, 3), and the patch of each token, (L,)."""
-        where, axis, _ = self._axis(asked)
-        picture = picture_of(self.texts.call(*where), axis)
+    def image(self, request: Request) -> bytes:
+        """Return the image of an axis: its pixels (h, w, 3), and the patch of each token (L,)."""
+        indices, axis, _ = self._axis(request)
+        picture = image_of(self.catalogue.call(*indices), axis)
         if picture is None:
-            raise ArgumentError(f"no image under the {axis}", expected="an axis of patches")
-        head, arrays = as_data(picture)
+            raise ArgumentError(f"{axis} without an image", expected="an axis of image patches")
+        head, arrays = image_data(picture)
         return packed(head, **arrays)
 
-    def find(self, asked: Asked) -> bytes:
-        """The places of tokens in which a text stands, whatever its case; the first thousand.
+    def find(self, request: Request) -> bytes:
+        """Return the number of tokens that contain a text, and the first `FOUND` of them.
 
-        First those of which it is all, but for white space.
+        Case is ignored. Tokens that equal the text, apart from white space, come first.
         """
-        where, axis, _ = self._axis(asked)
-        text = asked.text("text").casefold()
-        names = [name.casefold() for name in self._names(where, axis) or []]
+        indices, axis, _ = self._axis(request)
+        text = request.text("text").casefold()
+        names = [name.casefold() for name in self._names(indices, axis) or []]
         places = [i for i, name in enumerate(names) if text in name]
         places.sort(key=lambda i: names[i].strip() != text.strip())
         return packed(
@@ -110,219 +110,219 @@ class Answers:
             places=torch.tensor(places[:FOUND], dtype=torch.int32, device="cpu"),
         )
 
-    def small(self, asked: Asked) -> bytes:
-        """A picture of each head: (H, r, c), the largest weight of each cell."""
-        overview = self._overview(asked.where())
+    def small(self, request: Request) -> bytes:
+        """Return the thumbnail of each head: (H, r, c), the largest weight of each cell."""
+        overview = self._overview(request.indices())
         overview.call.checked()
-        return packed(self._told(overview), maps=overview.maps())
+        return packed(self._status(overview), maps=overview.maps())
 
-    def scores(self, asked: Asked) -> bytes:
-        """Every head's scores and kind; of a long call nothing at first, then sampled ones."""
-        overview = self._overview(asked.where())
+    def scores(self, request: Request) -> bytes:
+        """Return every head's kind and scores; of a long call none at first, then sampled ones."""
+        overview = self._overview(request.indices())
         kinds, scores = overview.heads()
-        return packed({**self._told(overview), "kinds": kinds}, **scores)
+        return packed({**self._status(overview), "kinds": kinds}, **scores)
 
-    def tile(self, asked: Asked) -> bytes:
-        """The pixels of a tile: exact where that is quick, or its pyramid has it; else sampled."""
-        where, call = self._call(asked)
-        head, level, row, column = asked.numbers("place", 4)
+    def tile(self, request: Request) -> bytes:
+        """Return the pixels of a tile: exact if it is small or in its pyramid, else sampled."""
+        indices, call = self._call(request)
+        head, level, row, column = request.numbers("place", 4)
         if head not in call.heads:
             raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
-        place = Place(head, level, row, column, asked.choice("reduce", "mean", "max"))
-        rows, columns = place.region(call)
+        tile = Tile(head, level, row, column, request.choice("reduce", "mean", "max"))
+        rows, columns = tile.region(call)
         call.checked()
         if len(rows) * len(columns) <= tiles.CELLS:
-            sums = self._unknown(where, [head], rows)
+            sums = self._missing_sums(indices, [head], rows)
             if not sums:
-                # of half precision the model's kernel told the rows' sums in half precision too
-                is_half = call.causes.query.element_size() < 4 and not tiles.is_small(call, place)
+                # for half precision, the log-sum-exps of the model's kernel are inexact, too
+                is_half = call.causes.query.element_size() < 4 and not tiles.is_small(call, tile)
                 word = "half precision" if is_half else "exact"
-                return packed({"word": word}, tile=tiles.exact(call, place))
-            return packed(self._told(*sums), tile=self._sampled(where, place))
-        key = ("pyramid", where, head, place.reduce)
-        pyramid = self._job(key, lambda: Pyramid(call, head, place.reduce))
-        if pyramid.has(place):
-            return packed({"word": "exact"}, tile=pyramid.tile(place))
-        return packed(self._told(pyramid), tile=self._sampled(where, place))
+                return packed({"word": word}, tile=tiles.exact(call, tile))
+            return packed(self._status(*sums), tile=self._sampled(indices, tile))
+        key = ("pyramid", indices, head, tile.reduce)
+        pyramid = self._job(key, lambda: Pyramid(call, head, tile.reduce))
+        if pyramid.has(tile):
+            return packed({"word": "exact"}, tile=pyramid.tile(tile))
+        return packed(self._status(pyramid), tile=self._sampled(indices, tile))
 
-    def row(self, asked: Asked) -> bytes:
-        """The weights of one query on every key, the mean over some heads, (M,)."""
-        _, call = self._call(asked)
-        heads, query = asked.heads(call), asked.number("at", call.shape[1])
+    def row(self, request: Request) -> bytes:
+        """Return the weights of a query on all keys, averaged over some heads, (M,)."""
+        _, call = self._call(request)
+        heads, query = request.heads(call), request.number("at", call.shape[1])
         return packed({"word": "exact"}, weights=_mean(call, heads, [query], None)[0])
 
-    def column(self, asked: Asked) -> bytes:
-        """The weights of every query on one key, the mean over some heads, (N,).
+    def column(self, request: Request) -> bytes:
+        """Return the weights of all queries on a key, averaged over some heads, (N,).
 
-        Sampled it has NaN for a query that was not looked at.
+        In a sample, queries that were not computed are NaN.
         """
-        where, call = self._call(asked)
+        indices, call = self._call(request)
         _, N, M = call.shape
-        heads, key = asked.heads(call), asked.number("at", M)
-        sums = self._unknown(where, heads, range(N))
+        heads, key = request.heads(call), request.number("at", M)
+        sums = self._missing_sums(indices, heads, range(N))
         if not sums:
             return packed({"word": "exact"}, weights=_mean(call, heads, None, [key])[:, 0])
-        some = evenly(N, SOME)
+        queries = evenly_spaced(N, SAMPLED)
         weights = torch.full((N,), torch.nan, dtype=torch.float32, device="cpu")
-        weights[some] = _mean(call, heads, some, [key])[:, 0]
-        return packed(self._told(*sums), weights=weights)
+        weights[queries] = _mean(call, heads, queries, [key])[:, 0]
+        return packed(self._status(*sums), weights=weights)
 
-    def part(self, asked: Asked) -> bytes:
-        """Single cells, (n, m), and which of them the mask lets be seen, (n, m), 0 or 1."""
-        where, call = self._call(asked)
-        head, queries, keys = _region(asked, call)
+    def part(self, request: Request) -> bytes:
+        """Return the weights of a region, (n, m), and which of them are not masked, 0 or 1."""
+        indices, call = self._call(request)
+        head, queries, keys = _region(request, call)
         if len(queries) * len(keys) > PART:
             raise ArgumentError(
-                f"{len(queries):,} × {len(keys):,} cells", expected=f"at most {PART:,} at once"
+                f"{len(queries):,} × {len(keys):,} weights", expected=f"at most {PART:,} at once"
             )
         region = as_slice(queries), as_slice(keys)
-        if self._unknown(where, [head], queries):
-            raise RunError("rows that are not computed yet", remedy="ask again in a moment")
-        seen = ~call.hidden_cells((1, 1), head, *region)
+        if self._missing_sums(indices, [head], queries):
+            raise RunError("rows that are not computed yet", remedy="request them again later")
+        seen = ~call.masked_cells((1, 1), head, *region)
         return packed(
             {"word": "exact"}, weights=call.weights(head, *region), seen=seen.to(torch.uint8)
         )
 
-    def cell(self, asked: Asked) -> bytes:
-        """One weight with all that makes it, and its rivals in the row."""
-        _, call = self._call(asked)
+    def cell(self, request: Request) -> bytes:
+        """Return all terms of a weight, and the keys with the largest scores of its row."""
+        _, call = self._call(request)
         _, N, M = call.shape
-        head, query, key = asked.head(call), asked.number("query", N), asked.number("key", M)
-        made = call.one_weight(head, query, key)
-        scores = made.scores
+        head, query, key = request.head(call), request.number("query", N), request.number("key", M)
+        terms = call.one_weight(head, query, key)
+        scores = terms.scores
         best = scores.topk(min(RIVALS, len(scores)))
-        known = best.values > -torch.inf
-        about = {name: getattr(made, name) for name in PARTS} | {
+        visible = best.values > -torch.inf
+        about = {name: getattr(terms, name) for name in PARTS} | {
             "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
-            "seen": int((scores > -torch.inf).sum()), "rank": int((scores > made.score).sum()) + 1,
-            "hidden": made.score == -torch.inf, "proof": call.proof, "why": call.why,
+            "seen": int((scores > -torch.inf).sum()), "rank": int((scores > terms.score).sum()) + 1,
+            "hidden": terms.score == -torch.inf, "proof": call.proof, "why": call.why,
             "layout": call.layout,
-            "name": call.name, "value": _value(call, head, key),
+            "name": call.name, "value": _value_norm(call, head, key),
             "group": len(call.causes.query) // len(call.causes.key),
         }  # fmt: skip
         return packed(
-            about, query=made.query, key=made.key, products=made.products,
-            rivals=best.indices[known], scores=best.values[known],
-            weights=(best.values[known] - made.log_sum_exp).exp(),
+            about, query=terms.query, key=terms.key, products=terms.products,
+            rivals=best.indices[visible], scores=best.values[visible],
+            weights=(best.values[visible] - terms.log_sum_exp).exp(),
         )  # fmt: skip
 
-    def strongest(self, asked: Asked) -> bytes:
-        """The largest weights of a region, descending: [weight, query, key] each."""
-        where, call = self._call(asked)
-        head, queries, keys = _region(asked, call)
-        count = asked.number("count", STRONGEST + 1, 1)
-        key = ("strongest", where, head, queries, keys, count)
+    def strongest(self, request: Request) -> bytes:
+        """Return the largest weights of a region, descending, as [weight, query, key]."""
+        indices, call = self._call(request)
+        head, queries, keys = _region(request, call)
+        count = request.number("count", STRONGEST + 1, 1)
+        key = ("strongest", indices, head, queries, keys, count)
         job = self._job(key, lambda: Strongest(call, head, queries, keys, count))
         call.checked()
-        return packed({**self._told(job), "cells": [list(cell) for cell in job.cells]})
+        return packed({**self._status(job), "cells": [list(cell) for cell in job.cells]})
 
-    def segments(self, asked: Asked) -> bytes:
-        """How much each head of a call reads of each segment, or how far that is.
+    def segments(self, request: Request) -> bytes:
+        """Return the segment shares of each head of a call, or the progress of their job.
 
-        `keys` are the marks, as 0-40,50-60;60-80; `queries` those of another text. What is in no
-        segment comes last, if there is any.
+        The parameter `keys` has the segments of the keys, as 0-40,50-60;60-80; `queries` those of
+        the queries if they are of another text. The tokens in no segment, if any, come last.
         """
-        where, call = self._call(asked)
+        indices, call = self._call(request)
         _, N, M = call.shape
-        keys = asked.marks("keys", M)
-        queries = asked.marks("queries", N) if call.crosses else None
-        key = ("shares", where, repr(keys), repr(queries))
+        keys = request.segments("keys", M)
+        queries = request.segments("queries", N) if call.is_cross else None
+        key = ("shares", indices, repr(keys), repr(queries))
         job = self._job(key, lambda: shares(call, keys, queries))
-        if not job.is_whole:
-            self.background.show(job)
-            return packed({"word": "not computed yet", **job.said})
+        if not job.is_complete:
+            self.background.prioritize(job)
+            return packed({"word": "not computed yet", **job.status})
         about = {"word": "exact", "sinks": call.causes.sinks is not None}
         return packed(about, **job.arrays)
 
-    def _call(self, asked: Asked) -> tuple[Where, Call]:
-        where = asked.where()
-        return where, self.texts.call(*where)
+    def _call(self, request: Request) -> tuple[Indices, Call]:
+        indices = request.indices()
+        return indices, self.catalogue.call(*indices)
 
-    def _axis(self, asked: Asked) -> tuple[Where, str, int]:
-        """A call, one of its axes, and how long that is."""
-        where, call = self._call(asked)
-        axis = asked.choice("axis", "keys", "queries")
-        return where, axis, call.shape[1 if axis == "queries" else 2]
+    def _axis(self, request: Request) -> tuple[Indices, str, int]:
+        """Return the indices of a call, one of its axes, and the length of the axis."""
+        indices, call = self._call(request)
+        axis = request.choice("axis", "keys", "queries")
+        return indices, axis, call.shape[1 if axis == "queries" else 2]
 
-    def _names(self, where: Where, axis: str) -> list[str] | None:
-        call = self.texts.call(*where)
+    def _names(self, indices: Indices, axis: str) -> list[str] | None:
+        call = self.catalogue.call(*indices)
         return call.query_tokens if axis == "queries" else call.key_tokens
 
-    def _overview(self, where: Where) -> Overview:
-        if where not in self._overviews:
-            call, even = self.texts.scored(*where)
-            for before in [one for one in self._overviews if one[:3] == where[:3]]:
-                self.background.forget(self._overviews.pop(before))  # of a text that grew
-            self._overviews[where] = Overview(call, even)
-        return self._overviews[where]
+    def _overview(self, indices: Indices) -> Overview:
+        if indices not in self._overviews:
+            call, chance_scores = self.catalogue.scored(*indices)
+            for shorter in [other for other in self._overviews if other[:3] == indices[:3]]:
+                self.background.remove(self._overviews.pop(shorter))  # of a live text
+            self._overviews[indices] = Overview(call, chance_scores)
+        return self._overviews[indices]
 
-    def _unknown(self, where: Where, heads: list[int], queries: range) -> list[Job]:
-        """What has to be computed before cells of these rows are quick."""
-        call = self.texts.call(*where)
+    def _missing_sums(self, indices: Indices, heads: list[int], queries: range) -> list[Job]:
+        """Return the jobs that must complete before weights of these rows are quick."""
+        call = self.catalogue.call(*indices)
         if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
             return []
         call.checked()
         jobs = [
-            self._job(("sums", where, head, queries), lambda head=head: Sums(call, head, queries))
+            self._job(("sums", indices, head, queries), lambda head=head: Sums(call, head, queries))
             for head in heads
-            if not call.knows(head, queries)
+            if not call.has_row_sums(head, queries)
         ]
-        return [job for job in jobs if not job.is_whole]
+        return [job for job in jobs if not job.is_complete]
 
-    def _job(self, key: tuple, made: Any) -> Any:
-        """The work of a name, made where there is none yet; the least used is forgotten."""
-        job = self._jobs.pop(key, None) or made()
-        self._jobs[key] = job  # the latest used stands last
-        pyramids = [one for one in self._jobs if one[0] == "pyramid"]
-        others = [one for one in self._jobs if one[0] != "pyramid"]
-        for oldest in pyramids[:-PYRAMIDS] + others[:-KEPT]:
-            self.background.forget(self._jobs.pop(oldest))
+    def _job(self, key: tuple, create: Any) -> Any:
+        """Return the cached job of a key, or create it; drop the least recently used ones."""
+        job = self._jobs.pop(key, None) or create()
+        self._jobs[key] = job  # the most recently used is last
+        pyramids = [cached for cached in self._jobs if cached[0] == "pyramid"]
+        others = [cached for cached in self._jobs if cached[0] != "pyramid"]
+        for oldest in pyramids[:-PYRAMIDS] + others[:-JOBS]:
+            self.background.remove(self._jobs.pop(oldest))
         return job
 
-    def _told(self, *jobs: Job) -> dict[str, Any]:
-        """What is said of numbers that rest on some work, which is wanted now."""
+    def _status(self, *jobs: Job) -> dict[str, Any]:
+        """Request the jobs that a response depends on; return its `word`, and their progress."""
         for job in jobs:
-            wanted = self.background.know if isinstance(job, Overview) else self.background.show
-            wanted(job)
-        waiting = [job for job in jobs if not job.is_whole]
+            background = self.background
+            (background.enqueue if isinstance(job, Overview) else background.prioritize)(job)
+        waiting = [job for job in jobs if not job.is_complete]
         if not waiting:
             return {"word": "exact"}
-        return {"word": "sampled", **min(waiting, key=lambda job: job.done).said}
+        return {"word": "sampled", **min(waiting, key=lambda job: job.done).status}
 
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:
-    """Weights of some heads, their mean."""
+    """Return the mean weights of some heads."""
     if len(heads) == 1:
         return call.weights(heads[0], queries, keys)
     return torch.stack([call.weights(head, queries, keys) for head in heads]).mean(0)
 
 
-def _value(call: Call, head: int, key: int) -> float | None:
-    """The length of the value that a key carried, where values were recorded."""
+def _value_norm(call: Call, head: int, key: int) -> float | None:
+    """Return the norm of the value vector of a key, if values were recorded."""
     if call.value is None:
         return None
-    at = call.heads.index(head) // (call.shape[0] // len(call.value))
-    return float(call.value[at, key].float().norm())
+    group = call.heads.index(head) // (call.shape[0] // len(call.value))
+    return float(call.value[group, key].float().norm())
 
 
-def _region(asked: Asked, call: Call) -> tuple[int, range, range]:
-    """A head, and some of its queries and keys."""
+def _region(request: Request, call: Call) -> tuple[int, range, range]:
+    """Return a head, and ranges of queries and keys."""
     _, N, M = call.shape
-    return asked.head(call), asked.run("queries", N), asked.run("keys", M)
+    return request.head(call), request.run("queries", N), request.run("keys", M)
 
 
-QUESTIONS: dict[str, Callable[[Answers, Asked], bytes]] = {
-    "about": lambda answers, asked: answers.about(),
-    "small": Answers.small,
-    "scores": Answers.scores,
-    "tile": Answers.tile,
-    "tokens": Answers.tokens,
-    "find": Answers.find,
-    "image": Answers.image,
-    "row": Answers.row,
-    "column": Answers.column,
-    "cell": Answers.cell,
-    "part": Answers.part,
-    "segments": Answers.segments,
-    "strongest": Answers.strongest,
+ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
+    "about": lambda handlers, request: handlers.about(),
+    "small": Handlers.small,
+    "scores": Handlers.scores,
+    "tile": Handlers.tile,
+    "tokens": Handlers.tokens,
+    "find": Handlers.find,
+    "image": Handlers.image,
+    "row": Handlers.row,
+    "column": Handlers.column,
+    "cell": Handlers.cell,
+    "part": Handlers.part,
+    "segments": Handlers.segments,
+    "strongest": Handlers.strongest,
 }

@@ -1,11 +1,11 @@
-"""Answers questions in turn, and works step by step where none waits, so that none waits long.
+"""The thread that answers requests, newest first, and runs background jobs while none waits.
 
-The newest question comes first: a page that is panned asks for tiles faster than they are computed,
-and what it asked for last is what it shows now. One that nobody waits for any more is not begun.
+A page that is panned requests tiles faster than they are computed, and shows the latest ones. So
+the newest request comes first, and a request that was cancelled is never started.
 
-Of the work, what a map shows comes first, the newest wish first of all; heads that are only to be
-known come after it, in the order in which they were asked for. A job that fails says why and is
-left; what it was to make exact stays sampled.
+Background jobs run in steps, so that a request waits for one step at most. Jobs for a visible map
+come first, the newest before the others; then jobs for scores of heads, in the order of their
+requests. A job that fails keeps its error message, and its numbers stay sampled.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ import torch
 
 from heedful.errors import HeedfulError, RunError
 
-PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
-REST = 0.05  # seconds without a question before idle work begins: they come in bursts
+POLL = 0.5  # seconds between two checks for background work
+REST = 0.05  # seconds without a request before idle work begins: requests come in bursts
 
-Idle = Callable[[Callable[[], bool]], bool]
+Work = Callable[[Callable[[], bool]], bool]
 
 
 class FaultError(RunError):
-    """What a job raised that is none of heedful's errors, in one line."""
+    """An unexpected exception, which is none of heedful's errors, in one line."""
 
 
 @contextmanager
-def caught(tell: Callable[[HeedfulError], Any]) -> Iterator[None]:
-    """Tell what a job in a thread of ours raises; nothing it raises ends the thread.
+def errors_to(report: Callable[[HeedfulError], Any]) -> Iterator[None]:
+    """Pass any exception to `report`, so that none ends the thread.
 
-    A library in Rust, as tokenizers is, panics with a `BaseException` that is no `Exception`, and
-    `StopIteration` never arrives through an event loop: all but our own becomes a `FaultError`.
+    A library in Rust, such as tokenizers, panics with a `BaseException` that is no `Exception`, and
+    an event loop does not pass `StopIteration` on. So any foreign exception becomes a `FaultError`.
     """
     try:
         yield
     except BaseException as error:
-        tell(as_ours(error))
+        report(as_heedful_error(error))
 
 
-def as_ours(error: BaseException) -> HeedfulError:
-    """An error as one of heedful's.
+def as_heedful_error(error: BaseException) -> HeedfulError:
+    """Return a `HeedfulError` itself, and any other exception as a `FaultError`.
 
-    >>> as_ours(KeyError("a"))
+    >>> as_heedful_error(KeyError("a"))
     FaultError("KeyError: 'a'")
     """
     if isinstance(error, HeedfulError):
@@ -56,42 +56,42 @@ def as_ours(error: BaseException) -> HeedfulError:
 
 
 class Job(ABC):
-    """Work in steps of at most some tenths of a second; defines `steps`.
+    """Background work in steps of a few tenths of a second at most; subclasses define `steps`.
 
-    done: the share that is done, 0 to 1. is_whole: whether it has ended. failed: why it never will.
+    done: the completed share, 0 to 1. is_complete: whether all steps ran. failed: the error, or "".
     """
 
     done = 0.0
-    is_whole = False
+    is_complete = False
     failed = ""
-    _rest: Iterator[None] | None = None
+    _steps: Iterator[None] | None = None
 
     @abstractmethod
     def steps(self) -> Iterator[None]:
         """Do the work, and yield after each step."""
 
-    def build(self, going_on: Callable[[], bool] = lambda: True) -> bool:
-        """Work until the end, or until `going_on` says no; then it goes on from there next time."""
-        if self._rest is None:
-            self._rest = self.steps()
-        while not self.is_whole and not self.failed and going_on():
+    def build(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
+        """Run steps while `may_continue()` is true; the next call resumes. Return `is_complete`."""
+        if self._steps is None:
+            self._steps = self.steps()
+        while not self.is_complete and not self.failed and may_continue():
             try:
-                next(self._rest)
+                next(self._steps)
             except StopIteration:
-                self.done, self.is_whole = 1.0, True
+                self.done, self.is_complete = 1.0, True
             except BaseException as error:
-                self.failed = _said(error)
+                self.failed = _message(error)
                 raise
-        return self.is_whole
+        return self.is_complete
 
     @property
-    def said(self) -> dict[str, object]:
-        """What an answer tells of a job: how far it is, or why it will not come."""
+    def status(self) -> dict[str, object]:
+        """The fields of a response: the completed share, and the error if the job failed."""
         return {"note": self.failed, "done": 1.0} if self.failed else {"done": self.done}
 
 
 def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
-    """Runs of rows of at most so many weights, and the share that is done with each.
+    """Split rows of `width` weights into runs of at most `weights`, each with the share up to it.
 
     >>> list(bands(range(5), 10, 20))
     [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]
@@ -103,46 +103,46 @@ def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, ran
 
 
 class Background:
-    """The jobs that wait."""
+    """The jobs that wait to be run."""
 
     def __init__(self) -> None:
-        self._shown: list[Job] = []
-        self._known: list[Job] = []
+        self._visible: list[Job] = []
+        self._queued: list[Job] = []
 
-    def show(self, job: Job) -> None:
-        """Do this next: it is in view."""
-        if not job.is_whole and not job.failed:
-            self.forget(job)
-            self._shown = [*self._shown, job]
+    def prioritize(self, job: Job) -> None:
+        """Run this job next, because the page shows it."""
+        if not job.is_complete and not job.failed:
+            self.remove(job)
+            self._visible = [*self._visible, job]
 
-    def know(self, job: Job) -> None:
-        """Do this where nothing is to be shown."""
-        if not job.is_whole and not job.failed and job not in self._known:
-            self._known.append(job)
+    def enqueue(self, job: Job) -> None:
+        """Run this job after all visible and all earlier ones."""
+        if not job.is_complete and not job.failed and job not in self._queued:
+            self._queued.append(job)
 
-    def forget(self, job: Job) -> None:
-        """Do not do this any more."""
-        self._shown = [one for one in self._shown if one is not job]
-        self._known = [one for one in self._known if one is not job]
+    def remove(self, job: Job) -> None:
+        """Drop a job that has not completed."""
+        self._visible = [waiting for waiting in self._visible if waiting is not job]
+        self._queued = [waiting for waiting in self._queued if waiting is not job]
 
-    def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:
-        """Go on with the job that is next; whether there was any."""
-        waiting = self._shown or self._known
+    def work(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
+        """Resume the next job; return whether there was one."""
+        waiting = self._visible or self._queued
         if not waiting:
             return False
-        job = self._shown[-1] if self._shown else self._known[0]
-        is_over = True  # also where something raises before the job has begun
-        with caught(lambda _: None), _core_left():  # every answer about the job tells why it failed
-            job.build(going_on)
-            is_over = job.is_whole or bool(job.failed)
+        job = self._visible[-1] if self._visible else self._queued[0]
+        is_over = True  # also if an exception comes before the job's first step
+        with errors_to(lambda _: None), _spare_core():  # the job keeps the message for responses
+            job.build(may_continue)
+            is_over = job.is_complete or bool(job.failed)
         if is_over:
             waiting.remove(job)
         return True
 
 
 @contextmanager
-def _core_left() -> Iterator[None]:
-    """One core less than else: the browser that shows it all draws on that one."""
+def _spare_core() -> Iterator[None]:
+    """Use one thread less, so that the browser has a core to draw on."""
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads - 1))
     try:
@@ -151,49 +151,49 @@ def _core_left() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _said(error: BaseException) -> str:
-    """An error in one line."""
+def _message(error: BaseException) -> str:
+    """Describe an error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"not computed: {error.strerror}"
-    ours = as_ours(error)
-    return f"not computed: {ours}" if isinstance(ours, FaultError) else str(ours)
+    error = as_heedful_error(error)
+    return f"not computed: {error}" if isinstance(error, FaultError) else str(error)
 
 
-def nothing(going_on: Callable[[], bool]) -> bool:
-    """No work, ever."""
+def no_work(may_continue: Callable[[], bool]) -> bool:
+    """Do nothing; the default of `Worker`."""
     return False
 
 
-class Turns:
-    """A stack of questions, and a thread that answers them.
+class Worker:
+    """A thread with a stack of requests.
 
     Args:
-        idle: is called where no question waits, and again while it returns True. It is given a
-            function that says whether it may go on.
-        watched: the same for work that somebody watches: it comes before `idle`, and at once.
+        idle: background work, called while no request waits, and again as long as it returns True.
+            Its argument is a function that returns whether it may continue.
+        watched: work whose progress a page shows; comes before `idle`, and without a rest.
     """
 
-    def __init__(self, idle: Idle = nothing, *, watched: Idle = nothing) -> None:
+    def __init__(self, idle: Work = no_work, *, watched: Work = no_work) -> None:
         self._waiting: list[tuple[Callable[[], Any], Future]] = []
         self._changed = threading.Condition()
         self._idle, self._watched, self._ended = idle, watched, False
-        self._thread = threading.Thread(target=self._answer, daemon=True, name="heedful-explorer")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="heedful-explorer")
         self._thread.start()
 
-    def ask(self, work: Callable[[], Any]) -> Future:
-        """A future of what the work returns, or of a `HeedfulError`; cancelled, it is not begun."""
+    def submit(self, work: Callable[[], Any]) -> Future:
+        """Return a future of the result of `work()` or its `HeedfulError`; it can be cancelled."""
         future: Future = Future()
         with self._changed:
             if self._ended:
                 _refuse(future)
                 return future
-            self._waiting = [one for one in self._waiting if not one[1].cancelled()]
+            self._waiting = [entry for entry in self._waiting if not entry[1].cancelled()]
             self._waiting.append((work, future))
             self._changed.notify()
         return future
 
-    def end(self, seconds: float = 5.0) -> None:
-        """Answer nothing more: refuse who waits, and wait for the step that is being computed."""
+    def shutdown(self, seconds: float = 5.0) -> None:
+        """Refuse the waiting requests, and wait up to `seconds` for the current step to end."""
         with self._changed:
             self._ended = True
             refused, self._waiting = self._waiting, []
@@ -202,34 +202,34 @@ class Turns:
             _refuse(future)
         self._thread.join(seconds)
 
-    def _going_on(self) -> bool:
+    def _may_continue(self) -> bool:
         return not self._waiting and not self._ended
 
-    def _answer(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._changed:
                 if self._ended:
                     return
-                asked = self._waiting.pop() if self._waiting else None
-            if asked is not None:
-                _fulfil(*asked)
-                if not self._watched(self._going_on):
-                    self._await(REST)
-            elif self._watched(self._going_on):
+                request = self._waiting.pop() if self._waiting else None
+            if request is not None:
+                _fulfil(*request)
+                if not self._watched(self._may_continue):
+                    self._wait(REST)
+            elif self._watched(self._may_continue):
                 continue
-            elif not self._idle(self._going_on):
-                self._await(PAUSE)
+            elif not self._idle(self._may_continue):
+                self._wait(POLL)
 
-    def _await(self, seconds: float) -> None:
-        """Wait for a question or the end, so long at most."""
+    def _wait(self, seconds: float) -> None:
+        """Wait for a request or the shutdown, up to `seconds`."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._going_on(), seconds)
+            self._changed.wait_for(lambda: not self._may_continue(), seconds)
 
 
 def _fulfil(work: Callable[[], Any], future: Future) -> None:
     if not future.set_running_or_notify_cancel():
         return
-    with caught(future.set_exception):
+    with errors_to(future.set_exception):
         future.set_result(work())
 
 
@@ -239,4 +239,4 @@ def _refuse(future: Future) -> None:
 
 
 class RefusedError(RunError):
-    """A question that is not answered, though nothing is wrong with it."""
+    """A valid request that came too late: the explorer has ended."""

@@ -1,7 +1,7 @@
-"""The page as one file that opens anywhere, with no network: modules, style and numbers inside.
+"""The page as one standalone file, which opens in any browser without a network.
 
-Weights are computed in the page, from query, key and log-sum-exp. A limit of bytes decides how many
-heads have these; every head has its picture and its scores (`file_contents.py`).
+The page computes weights from query, key and log-sum-exp of a head. The limit of the file decides
+for how many heads these are stored; every head has a thumbnail and scores (`file_contents.py`).
 """
 
 from __future__ import annotations
@@ -16,153 +16,153 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.errors import RunError
-from heedful.files import replacing
-from heedful.recording.progress import Tell, within
+from heedful.files import atomic_write
+from heedful.recording.progress import OnProgress, sub_progress
 from heedful.views.bundler import element, one_script, shell
-from heedful.views.explorer.catalogue import Texts
-from heedful.views.explorer.file_contents import Contents, Head
-from heedful.views.explorer.stored_inputs import SINGLE, Inputs, bytes_of
+from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.file_contents import FileContents, Head
+from heedful.views.explorer.stored_inputs import SINGLE, size_of
 
 PAGE = Path(__file__).parent / "page"
-ALONE = "standalone"  # the sheet of a page that has a window to itself
-# In their order: of equal rules the later one counts
-SHEETS = (
+STANDALONE = "standalone"  # the style sheet of a page in its own window
+SHEETS = (  # in CSS order: of equal rules the last counts
     "base", "toolbar", "heads", "map", "weight", "glossary", "text", "image", "segments",
-    "generation", "training_steps", ALONE, "tour",
+    "generation", "training_steps", STANDALONE, "tour",
 )  # fmt: skip
 ENTRY, WORKER = PAGE / "sources" / "file_source.js", PAGE / "sources" / "worker.js"
-LIMIT = 25.0  # MB of a file, where nothing else is told
+LIMIT = 25.0  # MB, the default limit
 NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\n"
-AROUND = 4096  # bytes that are left for what is told of the file
+RESERVED = 4096  # bytes for the description of the file
 
 
-class Written(NamedTuple):
-    """What became of a file: its bytes, and in words what of the weights it has."""
+class FileSummary(NamedTuple):
+    """The size of a file in bytes, and sentences that state which weights it can compute."""
 
     bytes: int
-    said: str
+    sentences: str
 
 
 def write(
     path: Path,
-    recordings: Texts,
+    catalogue: Catalogue,
     title: str,
-    progress: Tell = lambda share: None,
+    progress: OnProgress = lambda share: None,
     *,
     limit: float = LIMIT,
     view: str = "",
-) -> Written:
-    """Write the page to a file, whole or not at all.
+) -> FileSummary:
+    """Write the page to a file, atomically.
 
     Args:
         path: the file.
-        recordings: what it shows.
-        title: of the page.
-        progress: is told of the share that is done, 0 to 1.
-        limit: MB that it may have. Heads that are most of one kind come first, and those for whose
-            query and key no room is left have a picture and scores alone.
-        view: what is shown first where the page has no address, as the words of one.
+        catalogue: the recordings to show.
+        title: the title of the page.
+        progress: called with the completed share, 0 to 1.
+        limit: the maximal size in MB. Heads with the highest scores are stored first; heads whose
+            query and key do not fit have only a thumbnail and scores.
+        view: the initial view, the part of its address after "#".
 
     Raises:
-        RunError: a limit in which there is no room even for pictures and scores.
-        SaveError: a place that cannot be written.
+        RunError: a limit that is too small for the thumbnails and scores.
+        SaveError: a path that cannot be written.
     """
     room = int(limit * 1e6)
-    bits = _bits(recordings, room)
-    contents = Contents(recordings, room, bits, within(progress, 0, 2))
+    bits = _bits(catalogue, room)
+    contents = FileContents(catalogue, room, bits, sub_progress(progress, 0, 2))
     begin, end = shell(title, ENTRY, styles(), view)
-    with replacing(path) as file:
-        # no script of modules: from a file, browsers start no worker of these
+    with atomic_write(path) as file:
+        # no module script: from a file, browsers start no module worker
         worker = element("worker", one_script(WORKER).replace("export ", "").encode())
         fixed = [begin, worker, *NUMBERS, end, base64.b64encode(contents.deflated({}))]
-        left = room - AROUND - sum(map(len, fixed))
-        if left < 0:
+        remaining = room - RESERVED - sum(map(len, fixed))
+        if remaining < 0:
             raise RunError(
                 f"{len(contents.heads):,} heads in a page of {limit:g} MB",
-                expected=f"at least {(room - left) / 1e6:.1f} MB",
-                remedy="choose some with --layers and --heads, or a larger --limit",
+                expected=f"at least {(room - remaining) / 1e6:.1f} MB",
+                remedy="select fewer with --layers and --heads, or set a larger --limit",
             )
         file.write(begin + worker)
-        held = _write_inputs(file.write, contents, left, within(progress, 1, 2))
-        about = _about(contents, held, bits)
+        stored = _write_inputs(file.write, contents, remaining, sub_progress(progress, 1, 2))
+        about = _about(contents, stored, bits)
         file.write(base64.b64encode(contents.deflated(about)).join(NUMBERS) + end)
-        return Written(file.tell(), about["said"])
+        return FileSummary(file.tell(), about["said"])
 
 
-def _bits(recordings: Texts, room: int) -> int:
-    """Bits of a number: single precision where that is little, else as many as all heads' fit in.
+def _bits(catalogue: Catalogue, room: int) -> int:
+    """Return the bits per number: 32 if they take little room, else 16 if all heads fit, else 15.
 
-    Where they do not all fit, more heads are worth more than the sixteenth bit.
+    If not all heads fit, one bit less stores more heads.
     """
-    calls = [call for _, call in recordings.calls()]
-    needed = {bits: sum(bytes_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
+    calls = [call for _, call in catalogue.calls()]
+    needed = {bits: sum(size_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
     if needed[SINGLE] <= room / 4:
         return SINGLE
     return 16 if needed[16] <= 0.95 * room else 15
 
 
 def _write_inputs(
-    write: Callable[[bytes], Any], contents: Contents, room: int, progress: Tell
+    write: Callable[[bytes], Any], contents: FileContents, room: int, progress: OnProgress
 ) -> list[Head]:
-    """Write query and key of heads as long as there is room; which heads have them."""
+    """Write query and key of as many heads as fit into `room` bytes; return these heads."""
     written: set[str] = set()
-    held = []
+    stored = []
 
     def key(head: Head) -> tuple[bool, float]:
-        # rows of a generation that is there as one, too, come last: each has all keys before it
-        return contents.inputs[head.where].call.shape[1] == 1, -head.strength
+        # calls with one query come last: they store many keys, and the stitched map has their rows
+        return contents.inputs[head.indices].call.shape[1] == 1, -head.strength
 
-    for done, head in enumerate(sorted(contents.heads, key=key)):
-        parts = contents.inputs[head.where].parts(head.place)
-        # numbers that have nothing in common but their first bytes repeat nothing
+    for number, head in enumerate(sorted(contents.heads, key=key)):
+        parts = contents.inputs[head.indices].parts(head.place)
+        # only the most significant bytes repeat, so run-length encoding suffices
         new = [element(name, parts[name], zlib.Z_RLE) for name in parts.keys() - written]
         if (size := sum(map(len, new))) <= room:
             room -= size
             written |= parts.keys()
-            held.append(head)
+            stored.append(head)
             write(b"".join(new))
         elif room < 1000:
             break
-        progress((done + 1) / len(contents.heads))
-    return held
+        progress((number + 1) / len(contents.heads))
+    return stored
 
 
-def _about(contents: Contents, held: list[Head], bits: int) -> dict[str, Any]:
-    """What the page says of itself: in words, and how far its weights are from the recording's."""
-    computed: list[Inputs] = [contents.inputs[where] for where in {head.where for head in held}]
-    off = 0.0 if bits == SINGLE else max((inputs.difference for inputs in computed), default=0.0)
+def _about(contents: FileContents, stored: list[Head], bits: int) -> dict[str, Any]:
+    """Return the description of the file: which weights it has, and their deviation."""
+    inputs = [contents.inputs[indices] for indices in {head.indices for head in stored}]
+    deviation = 0.0 if bits == SINGLE else max((each.difference for each in inputs), default=0.0)
     count, words = len(contents.heads), []
     if wrong := len(contents.wrong):
-        words.append(f"{wrong} of {len(contents.texts.calls())} calls cannot be shown; "
-                     "the page says why.")  # fmt: skip
-    if len(held) < count:
+        words.append(f"{wrong} of {len(contents.catalogue.calls())} calls cannot be shown; "
+                     "the page gives the reason for each.")  # fmt: skip
+    if len(stored) < count:
         words.append(
-            f"This page has query and key of {len(held):,} of {count:,} heads, and of all heads "
-            "pictures and scores. A larger --limit has more; the recording has every weight."
+            f"This page computes the weights of {len(stored):,} of {count:,} heads; the rest have "
+            "a thumbnail and scores. A larger --limit adds heads; the recording has every weight."
         )
     elif count:
         words.append("This page computes every weight.")
-    if off:
-        words.append(f"Weights are within {_rounded_up(off)} of the recording's, where compared.")
-    return {"said": " ".join(words), "difference": off}
+    if deviation:
+        words.append("Queries and keys are rounded; in the rows that were compared, weights differ "
+                     f"from the recording's by at most {_rounded_up(deviation)}.")  # fmt: skip
+    return {"said": " ".join(words), "difference": deviation}
 
 
 def _rounded_up(difference: float) -> str:
-    """One digit, and never less than it is."""
+    """Round up to one digit."""
     digit = 10.0 ** math.floor(math.log10(difference))
     return f"{math.ceil(difference / digit) * digit:.1g}"
 
 
 def styles() -> list[Path]:
-    """The style sheets, in their order."""
+    """Return the style sheets, in CSS order."""
     return [PAGE / "style" / f"{name}.css" for name in SHEETS]
 
 
 @cache
-def served() -> dict[str, tuple[str, bytes]]:
-    """What a server answers, with its type, packed by gzip: two files, so that few are waited for.
+def page_files() -> dict[str, tuple[str, bytes]]:
+    """Return the page's script and style, each with its media type, gzipped.
 
-    >>> list(served())
+    >>> list(page_files())
     ['page.js', 'page.css']
     """
     style = "".join(sheet.read_text("utf-8") for sheet in styles())

@@ -1,6 +1,6 @@
-"""The heads of a call at a glance: a small picture of each and its scores.
+"""The overview of a call: a thumbnail and the scores of each head.
 
-First of some queries, which is marked as sampled, then of all, head after head.
+Both are first estimated from a sample of the queries, then computed exactly, head by head.
 """
 
 from __future__ import annotations
@@ -12,172 +12,174 @@ import torch
 from torch import Tensor
 
 from heedful.head_kinds import MEANS, SCORES
-from heedful.ops.indexing import evenly
-from heedful.ops.masked_cells import hidden_cells
+from heedful.ops.indexing import evenly_spaced
+from heedful.ops.masked_cells import masked_cells
 from heedful.ops.statistics import Statistic
 from heedful.ops.weight_blocks import Block
 from heedful.recording import Call
-from heedful.recording.head_scores import Even, Evidence, Gathering, evidence
+from heedful.recording.head_scores import ChanceScores, ScoreEvidence, ScoreGatherer, evidence
 from heedful.recording.heads import heads_with
 from heedful.views.explorer import tiles
 from heedful.views.explorer.jobs import Job, bands
 
-SMALL = 32  # cells of a head's small picture
-FEW = 1 << 23  # weights whose scores are computed at once
-SOME = 1 << 25  # weights from which small pictures are sampled, unless rows are very long
-RUNS, RUN = 8, 16  # runs of neighbouring queries on which scores are first told
-BAND = 1 << 20  # weights that are computed in one step
+SMALL = 32  # pixels of a side of a thumbnail, at most
+FEW = 1 << 23  # weights of a call whose scores are computed at once
+SAMPLED = 1 << 25  # weights from which thumbnails are sampled, unless rows are very long
+RUNS, RUN = 8, 16  # number and length of the runs of queries from which scores are estimated
+BAND = 1 << 20  # weights per step
 
 
 class Overview(Job):
-    """Small pictures and scores of a call's heads: sampled, then exact.
+    """Thumbnails and scores of the heads of a call: sampled, then exact.
 
     Args:
-        call: whose heads; of two texts, with the tokens that are sure.
-        even: the same for the calls of a text.
+        call: the call; in an encoder–decoder, with token ids only where they are reliable.
+        chance_scores: the cache of chance scores, shared by the calls of a text.
     """
 
-    def __init__(self, call: Call, even: Even) -> None:
-        self.call, self._even = call, even
-        self._known = [False] * call.shape[0]
-        self._numbers: dict[str, Evidence] = {}
+    def __init__(self, call: Call, chance_scores: ChanceScores) -> None:
+        self.call, self._chance_scores = call, chance_scores
+        self._has_scores = [False] * call.shape[0]
+        self._numbers: dict[str, ScoreEvidence] = {}
         self._maps: Tensor | None = None
-        if call.proof == "refuted":  # no number of it is true
-            self.done, self.is_whole = 1.0, True
+        if call.proof == "refuted":  # there is nothing to compute
+            self.done, self.is_complete = 1.0, True
         elif math.prod(call.shape) <= FEW:
             self._maps = call.heatmap(SMALL, reduce="max")
-            self._numbers, self._known = evidence(call, even), [True] * call.shape[0]
-            self.done, self.is_whole = 1.0, True
+            self._numbers, self._has_scores = evidence(call, chance_scores), [True] * call.shape[0]
+            self.done, self.is_complete = 1.0, True
 
     def maps(self) -> Tensor:
-        """(H, r, c), the largest weight of each cell; sampled until the job is whole."""
+        """Return the thumbnails, (H, r, c), the maximum of each cell; sampled until complete."""
         if self._maps is None:
             self._maps = self._sampled()
         return self._maps
 
     def heads(self) -> tuple[list[str], dict[str, Tensor]]:
-        """The kind of each head, "" where it is not known yet, and its numbers, NaN likewise.
+        """Return the kind of each head and its numbers; "" and NaN for heads not yet scored.
 
-        They are the scores and means by their names; beside each score, as "chance …" and
-        "queries …", what shuffled keys give and on how many queries it rests.
+        The numbers are the scores and means by their names. Each score also has "chance …", its
+        expectation for shuffled keys, and "queries …", the number of queries it is based on.
         """
-        kinds, numbers = scores_told(self.call, self._numbers)
-        pairs = zip(kinds, self._known, strict=True)
-        return [kind if known or self.is_whole else "" for kind, known in pairs], numbers
+        kinds, numbers = head_scores(self.call, self._numbers)
+        pairs = zip(kinds, self._has_scores, strict=True)
+        return [kind if scored or self.is_complete else "" for kind, scored in pairs], numbers
 
     def steps(self) -> Iterator[None]:
-        """Some runs of queries of every head, then all queries of one head after the other."""
+        """Score every head on some runs of queries, then each head on all queries."""
         H, N, M = self.call.shape
         for i in range(H):
-            for _ in self._head(i, _runs(N)):
+            for _ in self._score(i, _sample_runs(N)):
                 yield
         maps = self.maps()
         for i in range(H):
-            picture = Pictured(self.call)
-            whole = [run for _, run in bands(range(N), M, BAND)]
-            for share in self._head(i, whole, picture):
+            thumbnails = Thumbnails(self.call)
+            runs = [run for _, run in bands(range(N), M, BAND)]
+            for share in self._score(i, runs, thumbnails):
                 self.done = (i + share) / H
                 yield
-            maps[i] = picture.result()[0]
+            maps[i] = thumbnails.result()[0]
 
-    def _head(self, i: int, runs: list[range], *others: Statistic) -> Iterator[float]:
-        """What some runs of queries tell of a head; after each the share that is done."""
-        gathering = Gathering(self.call, self._even, slice(i, i + 1))
-        for at, run in enumerate(runs):
-            gathering.take(run, *others)
-            yield (at + 1) / len(runs)
-        self._keep(i, gathering.found())
+    def _score(self, i: int, runs: list[range], *others: Statistic) -> Iterator[float]:
+        """Score a head on runs of queries; after each run, yield the completed share."""
+        gathering = ScoreGatherer(self.call, self._chance_scores, slice(i, i + 1))
+        for number, run in enumerate(runs):
+            gathering.add_rows(run, *others)
+            yield (number + 1) / len(runs)
+        self._store(i, gathering.evidence())
 
-    def _keep(self, i: int, found: dict[str, Evidence]) -> None:
-        H = len(self._known)
-        self._known[i] = True
-        for name, of in found.items():
-            unknown = torch.full((H,), torch.nan, dtype=torch.float32, device="cpu")
-            chance = None if of.chance is None else unknown.clone()
-            blank = Evidence(unknown, chance, torch.zeros(H, dtype=torch.long, device="cpu"))
-            kept = self._numbers.setdefault(name, blank)
-            for whole, part in zip(kept, of, strict=True):
-                if whole is not None and part is not None:
-                    whole[i] = part[0]
+    def _store(self, i: int, scores: dict[str, ScoreEvidence]) -> None:
+        H = len(self._has_scores)
+        self._has_scores[i] = True
+        for name, score in scores.items():
+            blank = torch.full((H,), torch.nan, dtype=torch.float32, device="cpu")
+            chance = None if score.chance is None else blank.clone()
+            empty = ScoreEvidence(blank, chance, torch.zeros(H, dtype=torch.long, device="cpu"))
+            stored = self._numbers.setdefault(name, empty)
+            for numbers, number in zip(stored, score, strict=True):
+                if numbers is not None and number is not None:
+                    numbers[i] = number[0]
 
     def _sampled(self) -> Tensor:
-        """Small pictures of single queries, of as many as are quick."""
+        """Compute thumbnails from a few queries per row of pixels."""
         H, N, M = self.call.shape
         down, across = (max(1, -(-size // SMALL)) for size in (N, M))
-        each = max(1, min(4, down, SOME // (H * M * SMALL)))
+        per_row = max(1, min(4, down, SAMPLED // (H * M * SMALL)))
         starts = torch.arange(0, N, down, device="cpu")
         ends = (starts + down).clamp(max=N) - 1
-        halves = 2 * torch.arange(each, device="cpu") + 1  # the middles of as many equal parts
-        some = (starts[:, None] + (ends - starts)[:, None] * halves // (2 * each)).flatten()
-        found = []
+        halves = 2 * torch.arange(per_row, device="cpu") + 1  # the middles of `per_row` equal parts
+        queries = (starts[:, None] + (ends - starts)[:, None] * halves // (2 * per_row)).flatten()
+        maps = []
         for head in self.call.heads:
-            part = tiles.pooled_keys(self.call.weights(head, some), across, "max")
-            found.append(part.unflatten(0, (-1, each)).amax(1))
-        return torch.stack(found)
+            part = tiles.pooled_keys(self.call.weights(head, queries), across, "max")
+            maps.append(part.unflatten(0, (-1, per_row)).amax(1))
+        return torch.stack(maps)
 
 
-def scores_told(call: Call, evidence: dict[str, Evidence]) -> tuple[list[str], dict[str, Tensor]]:
-    """The kind of each head and its numbers, as `Overview.heads` has them."""
-    found = heads_with(call, 0, evidence)
-    numbers = {name: _array(getattr(head, name) for head in found) for name in MEANS}
+def head_scores(
+    call: Call, evidence: dict[str, ScoreEvidence]
+) -> tuple[list[str], dict[str, Tensor]]:
+    """Return the kind of each head and its numbers, in the form of `Overview.heads`."""
+    heads = heads_with(call, 0, evidence)
+    numbers = {name: _array(getattr(head, name) for head in heads) for name in MEANS}
     for name in SCORES:
-        numbers[name] = _array(head.scores[name] for head in found)
-        numbers[f"chance {name}"] = _array(head.chance[name] for head in found)
-        numbers[f"queries {name}"] = _array(head.queries[name] for head in found)
-    return [head.kind for head in found], numbers
+        numbers[name] = _array(head.scores[name] for head in heads)
+        numbers[f"chance {name}"] = _array(head.chance[name] for head in heads)
+        numbers[f"queries {name}"] = _array(head.queries[name] for head in heads)
+    return [head.kind for head in heads], numbers
 
 
-class Pictured(Statistic):
-    """The largest weight of each cell of small pictures of heads: (H, r, c).
+class Thumbnails(Statistic):
+    """Thumbnails of heads as a statistic over blocks of weights: (H, r, c), the maximum per cell.
 
     Args:
-        call: whose heads.
-        side: cells of a picture, at most.
+        call: the call.
+        side: the maximal number of pixels of a side.
     """
 
     def __init__(self, call: Call, side: int = SMALL) -> None:
         _, N, M = call.shape
         self._cell = max(1, -(-N // side)), max(1, -(-M // side))
-        self._found: Tensor | None = None
+        self._maps: Tensor | None = None
 
     def update(self, block: Block) -> None:
-        """Take a block in."""
+        """Update the cells that a block of weights overlaps."""
         (down, across), (H, N, M) = self._cell, block.shape
-        if self._found is None:
-            self._found = block.weights.new_zeros(H, -(-N // down), -(-M // across))
+        if self._maps is None:
+            self._maps = block.weights.new_zeros(H, -(-N // down), -(-M // across))
         if not block.weights.numel():
             return
         wide = _pooled(block.weights, block.keys.start, across)
         cells = _pooled(wide.mT, block.queries.start, down).mT
-        first, left = block.queries.start // down, block.keys.start // across
+        row, column = block.queries.start // down, block.keys.start // across
         rows, columns = cells.shape[1:]
-        part = self._found[block.heads, first : first + rows, left : left + columns]
+        part = self._maps[block.heads, row : row + rows, column : column + columns]
         part.copy_(torch.maximum(part, cells))
 
-    def merge(self, other: Pictured) -> None:
-        """The larger of both."""
-        if self._found is None or other._found is None:
-            self._found = other._found if self._found is None else self._found
+    def merge(self, other: Thumbnails) -> None:
+        """Take the maximum of both."""
+        if self._maps is None or other._maps is None:
+            self._maps = other._maps if self._maps is None else self._maps
         else:
-            self._found = torch.maximum(self._found, other._found)
+            self._maps = torch.maximum(self._maps, other._maps)
 
     def result(self) -> Tensor:
-        """(H, r, c), 0 where a cell is hidden."""
-        return self.seen(self._found).clamp(max=1).cpu()
+        """Return the thumbnails, (H, r, c), with 0 in masked cells."""
+        return self.required(self._maps).clamp(max=1).cpu()
 
     def hidden(self, call: Call) -> Tensor:
-        """Which cells the mask hides whole, (H or 1, r, c)."""
-        return hidden_cells(call.checked(), self._cell)
+        """Return which cells are fully masked, (H or 1, r, c)."""
+        return masked_cells(call.checked(), self._cell)
 
 
 def _pooled(part: Tensor, start: int, cell: int) -> Tensor:
-    """The largest number of each cell along the last axis, which begins at `start`."""
+    """Return the maximum of each cell along the last axis, whose first index is `start`."""
     return tiles.pooled_keys(torch.nn.functional.pad(part, (start % cell, 0)), cell, "max")
 
 
-def _runs(size: int) -> list[range]:
-    """Evenly placed runs of neighbours."""
-    firsts = evenly(max(0, size - RUN) + 1, RUNS).tolist()
+def _sample_runs(size: int) -> list[range]:
+    """Return evenly spaced runs of adjacent queries."""
+    firsts = evenly_spaced(max(0, size - RUN) + 1, RUNS).tolist()
     return [range(first, min(first + RUN, size)) for first in firsts]
 
 

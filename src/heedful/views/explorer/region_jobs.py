@@ -1,8 +1,7 @@
-"""Work on parts of a call that may take long: sums of rows, strongest cells, shares of segments.
+"""Background jobs on parts of a call: log-sum-exps, largest weights and segment shares.
 
-A share is how much each head reads of a segment that a person marked, as `recording.segments` has
-it: of a short call it is there at once; else when all of it is done, as it is a mean over whole
-segments.
+A segment share is the part of a head's weight on the keys of a marked segment, as computed by
+`recording.segments`. It is a mean over all queries; a long call has none until its job completes.
 """
 
 from __future__ import annotations
@@ -15,30 +14,30 @@ from torch import Tensor
 from heedful.ops.indexing import as_slice
 from heedful.ops.segments import SegmentShares
 from heedful.recording import Call
-from heedful.recording.segments import standing, with_rest
+from heedful.recording.segments import query_masks, with_rest
 from heedful.views.explorer.jobs import Job, bands
-from heedful.views.explorer.tiles import seen_by
+from heedful.views.explorer.tiles import visible_keys
 
-BAND = 1 << 22  # weights that are computed in one step
-SAMPLED = 1 << 23  # weights among which the strongest are looked for at once
-FEW = 1 << 23  # weights whose shares are computed at once
-NEARLY = 0.999  # of a job that has one more thing to do
+BAND = 1 << 22  # weights per step
+SAMPLED = 1 << 23  # weights of a sample among which the largest are searched at once
+FEW = 1 << 23  # weights of a call whose shares are computed at once
+NEARLY = 0.999  # the progress while only the last step is missing
 
 Cell = tuple[float, int, int]  # a weight, its query and its key
-Runs = list[list[range]]  # of each segment
+Segments = list[list[range]]  # the ranges of each segment
 
 
 class Sums(Job):
-    """The log-sum-exps of some rows of a head, without which no cell of theirs is quick."""
+    """The log-sum-exps of some rows of a head, without which single weights are slow."""
 
     def __init__(self, call: Call, head: int, queries: range) -> None:
         self.call, self.head, self.queries = call, head, queries
 
     def steps(self) -> Iterator[None]:
-        """Run of rows after run of rows; those that are known cost nothing."""
-        for done, run in bands(self.queries, self.call.shape[2], BAND):
+        """Compute run after run of rows; the call caches the sums."""
+        for share, run in bands(self.queries, self.call.shape[2], BAND):
             self.call.log_sum_exp(self.head, queries=as_slice(run))
-            self.done = done
+            self.done = share
             yield
 
 
@@ -50,62 +49,62 @@ class Strongest(Job):
         self.count = count
         self._best: list[Cell] = []
         self._sampled: list[Cell] | None = None
-        if len(queries) * len(keys) <= SAMPLED and call.knows(head, queries):
+        if len(queries) * len(keys) <= SAMPLED and call.has_row_sums(head, queries):
             self.build()
 
     @property
     def cells(self) -> list[Cell]:
-        """Those that are known by now."""
-        if self.is_whole:
+        """The largest weights of the region, or of a sample until the job has completed."""
+        if self.is_complete:
             return self._best
         if self._sampled is None:
             rows = max(1, SAMPLED // max(1, self.call.shape[2]))
             step = max(1, -(-len(self.queries) // rows))
-            self._sampled = self._of(list(self.queries[::step]), self.keys)
+            self._sampled = self._largest_of(list(self.queries[::step]), self.keys)
         return self._sampled
 
     def steps(self) -> Iterator[None]:
-        """Run of rows after run of rows."""
-        for done, run in bands(self.queries, self._width, BAND):
-            keys = seen_by(self.call, run, self.keys, 1)
-            self._best = _largest(self._best + self._of(list(run), keys), self.count)
-            self.done = done
+        """Search run after run of rows."""
+        for share, run in bands(self.queries, self._width, BAND):
+            keys = visible_keys(self.call, run, self.keys, 1)
+            self._best = _largest(self._best + self._largest_of(list(run), keys), self.count)
+            self.done = share
             yield
 
     @property
     def _width(self) -> int:
-        """How many weights of a row are computed."""
-        known = self.call.knows(self.head, self.queries)
-        return len(self.keys) if known else self.call.shape[2]
+        """The number of weights that are computed per row."""
+        has_sums = self.call.has_row_sums(self.head, self.queries)
+        return len(self.keys) if has_sums else self.call.shape[2]
 
-    def _of(self, queries: list[int], keys: range) -> list[Cell]:
-        found: list[Cell] = []
+    def _largest_of(self, queries: list[int], keys: range) -> list[Cell]:
+        cells: list[Cell] = []
         size = max(1, BAND // max(1, len(keys)))
         for first in range(0, len(queries), size):
-            some = queries[first : first + size]
-            part = self.call.weights(self.head, some, as_slice(keys)).flatten()
+            rows = queries[first : first + size]
+            part = self.call.weights(self.head, rows, as_slice(keys)).flatten()
             top = part.topk(min(self.count, len(part)))
-            found += [
-                (weight, some[at // len(keys)], keys[at % len(keys)])
-                for weight, at in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+            cells += [
+                (weight, rows[i // len(keys)], keys[i % len(keys)])
+                for weight, i in zip(top.values.tolist(), top.indices.tolist(), strict=True)
                 if weight > 0
             ]
-        return _largest(found, self.count)
+        return _largest(cells, self.count)
 
 
 def _largest(cells: list[Cell], count: int) -> list[Cell]:
-    """Descending; of equal ones the first query, then the first key."""
+    """Sort in descending order, ties by query, then by key, and keep the first `count`."""
     return sorted(cells, key=lambda cell: (-cell[0], cell[1], cell[2]))[:count]
 
 
 class Shares(Job):
-    """The shares of one call.
+    """The segment shares of the heads of a call.
 
-    arrays: share, chance (H, A, B), learned and queries (H, A), keys (B,); once it is whole.
+    arrays: share, chance (H, A, B), learned and queries (H, A), keys (B,); empty until complete.
 
     Args:
-        call: whose heads.
-        queries, keys: boolean (A, N) and (B, M).
+        call: the call; raises if it was refuted.
+        queries, keys: boolean segment masks, (A, N) and (B, M).
     """
 
     def __init__(self, call: Call, queries: Tensor, keys: Tensor) -> None:
@@ -117,42 +116,43 @@ class Shares(Job):
             self.build()
 
     def steps(self) -> Iterator[None]:
-        """Run of rows after run of rows, of one head after the other."""
+        """Gather the shares head by head, run after run of rows."""
         H, N, M = self.call.shape
-        of = []
+        results = []
         for i in range(H):
-            own = SegmentShares(self.queries, self.keys)
+            statistic = SegmentShares(self.queries, self.keys)
             for share, run in [*bands(range(N), M, BAND)] or [(1.0, range(N))]:
-                self.call.gathered(own, heads=slice(i, i + 1), within=run)
+                self.call.gather(statistic, heads=slice(i, i + 1), within=run)
                 self.done = min(NEARLY, (i + share) / H)
                 yield
-            of.append(own.result())
+            results.append(statistic.result())
         for name in ("share", "chance", "learned", "queries"):
-            self.arrays[name] = torch.cat([getattr(one, name) for one in of])
+            self.arrays[name] = torch.cat([getattr(result, name) for result in results])
         self.arrays["keys"] = self.keys.sum(dim=-1)
-        del self.queries, self.keys  # the answer is kept, these need not be
+        del self.queries, self.keys  # the job stays in memory; these masks may be large
 
 
-def shares(call: Call, keys: Runs, queries: Runs | None = None) -> Shares:
-    """The work of a call; of one text the queries are in the segments of where they stand.
+def shares(call: Call, keys: Segments, queries: Segments | None = None) -> Shares:
+    """Create the job for a call.
 
     Args:
-        call: whose heads.
-        keys, queries: the runs of each segment.
+        call: the call.
+        keys: the ranges of each segment of the keys.
+        queries: those of the queries; default each query has the segment of its own position.
     """
     _, N, M = call.shape
-    of_keys = _marks(keys, M)
-    of_queries = standing(call, of_keys) if queries is None else _marks(queries, N)
-    stacked = [torch.stack([*with_rest(marks, size).values()])
-               if size else torch.zeros(len(marks), 0, dtype=torch.bool, device="cpu")
-               for marks, size in ((of_queries, N), (of_keys, M))]  # fmt: skip
+    key_masks = _masks(keys, M)
+    of_queries = query_masks(call, key_masks) if queries is None else _masks(queries, N)
+    stacked = [torch.stack([*with_rest(masks, size).values()])
+               if size else torch.zeros(len(masks), 0, dtype=torch.bool, device="cpu")
+               for masks, size in ((of_queries, N), (key_masks, M))]  # fmt: skip
     return Shares(call, *stacked)
 
 
-def _marks(segments: Runs, size: int) -> dict[str, Tensor]:
-    found = {}
+def _masks(segments: Segments, size: int) -> dict[str, Tensor]:
+    masks = {}
     for number, runs in enumerate(segments):
-        own = found[str(number)] = torch.zeros(size, dtype=torch.bool, device="cpu")
+        mask = masks[str(number)] = torch.zeros(size, dtype=torch.bool, device="cpu")
         for run in runs:
-            own[run.start : run.stop] = True
-    return found
+            mask[run.start : run.stop] = True
+    return masks

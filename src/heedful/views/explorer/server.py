@@ -1,4 +1,4 @@
-"""The explorer on 127.0.0.1: the page, what it asks, and what is typed into it to be recorded."""
+"""The server of the explorer on 127.0.0.1: the page, its requests, and new texts to record."""
 
 from __future__ import annotations
 
@@ -13,125 +13,125 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request as HTTPRequest
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.access import Guard
-from heedful.views.explorer.catalogue import Texts, short
-from heedful.views.explorer.generation import DEEDS, Generation, file_of
-from heedful.views.explorer.handlers import QUESTIONS, Answers
-from heedful.views.explorer.jobs import FaultError, RefusedError, Turns, nothing
-from heedful.views.explorer.one_file import PAGE, served
-from heedful.views.explorer.request import Asked
+from heedful.views.explorer.catalogue import Catalogue, title_of
+from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
+from heedful.views.explorer.handlers import ENDPOINTS, Handlers
+from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
+from heedful.views.explorer.one_file import PAGE, page_files
+from heedful.views.explorer.request import Request
 
-# Of errors; 400 of all others
+# HTTP status of an error; all others have 400
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
-GONE = 499  # the status of an answer that nobody waits for
-MOST = 2_000_000  # bytes of a text
+GONE = 499  # the status if the browser has closed the connection
+MOST = 2_000_000  # bytes of a request body
 HOST = "127.0.0.1"
-LAST = 2  # seconds that an answer on its way has, when the server ends
-LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
+LAST = 2  # seconds for responses in progress when the server ends
+POLL = 0.1  # seconds between two checks whether the browser still waits
 
 
 class Explorer:
-    """What answers a browser; `app` is an ASGI application, `word` opens it.
+    """The web application; `app` is its ASGI application, `secret` grants access.
 
     Args:
-        answers: about which recordings.
-        port: at which it is asked.
-        model: an opened model, which records what is typed into the page.
-        generation: a text that grows while the page looks at it.
+        handlers: the handlers of a catalogue.
+        port: the port of the server.
+        model: a loaded model that records texts typed into the page.
+        generation: a generation that the page controls.
     """
 
     def __init__(
         self,
-        answers: Answers,
+        handlers: Handlers,
         port: int,
         model: Any = None,
         generation: Generation | None = None,
     ) -> None:
-        self.answers, self.model = answers, model
+        self.handlers, self.model = handlers, model
         self.generation: Any = generation
         if model is not None:
-            answers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
+            handlers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
         if generation is not None:
-            answers.written = generation.about
-        watched = nothing if generation is None else generation.work
-        self.turns = Turns(answers.background.work, watched=watched)
+            handlers.generation = generation.about
+        watched = no_work if generation is None else generation.work
+        self.worker = Worker(handlers.background.work, watched=watched)
         routes = [
             Route("/", self._page),
-            Route("/ask/{question}", self._ask),
+            Route("/ask/{endpoint}", self._ask),
             Route("/page/{path:path}", self._file),
         ]
         if model is not None:
             routes.append(Route("/record", self._record, methods=["POST"]))
         if generation is not None:
             routes += [
-                Route("/generation", self._grown),
-                Route("/generation/file", self._saved),
-                Route("/generation/{deed}", self._done, methods=["POST"]),
+                Route("/generation", self._generation_status),
+                Route("/generation/file", self._generation_file),
+                Route("/generation/{action}", self._generation_action, methods=["POST"]),
             ]
         self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
 
     @property
-    def word(self) -> str:
-        """What opens it."""
-        return self.app.word
+    def secret(self) -> str:
+        """The secret that grants access."""
+        return self.app.secret
 
-    async def _page(self, request: Request) -> Response:
+    async def _page(self, request: HTTPRequest) -> Response:
         return HTMLResponse((PAGE / "index.html").read_bytes())
 
-    async def _file(self, request: Request) -> Response:
-        """The page's script or its style sheet; no path leads to any other file."""
-        kind, data = served().get(request.path_params["path"], ("", b""))
+    async def _file(self, request: HTTPRequest) -> Response:
+        """Return the page's script or style sheet; no path leads to any other file."""
+        kind, data = page_files().get(request.path_params["path"], ("", b""))
         if not kind:
             return PlainTextResponse("no such file", 404)
         return Response(data, headers={"Content-Encoding": "gzip"}, media_type=kind)
 
-    async def _ask(self, request: Request) -> Response:
-        question, words = request.path_params["question"], dict(request.query_params)
-        if question not in QUESTIONS:
-            return PlainTextResponse("no such question", 404)
-        return await self._told(request, lambda: self.answers.ask(question, words))
+    async def _ask(self, request: HTTPRequest) -> Response:
+        endpoint, words = request.path_params["endpoint"], dict(request.query_params)
+        if endpoint not in ENDPOINTS:
+            return PlainTextResponse("no such endpoint", 404)
+        return await self._respond(request, lambda: self.handlers.handle(endpoint, words))
 
-    async def _record(self, request: Request) -> Response:
-        """Record a text that was typed, or a pair; what is known of all texts then."""
+    async def _record(self, request: HTTPRequest) -> Response:
+        """Record a text or a pair of texts, and return the updated catalogue."""
         body = await _body(request)
         texts = _texts(body)
         if texts is None:
-            return PlainTextResponse("expected a list of one text, or of two", 400)
-        return await self._told(request, lambda: self._recorded(texts))
+            return PlainTextResponse("expected a JSON list of one or two texts", 400)
+        return await self._respond(request, lambda: self._add_recording(texts))
 
-    def _recorded(self, texts: list[str]) -> bytes:
-        self.answers.texts.add(short(" · ".join(texts)), self.model.record(*texts))
-        return self.answers.about()
+    def _add_recording(self, texts: list[str]) -> bytes:
+        self.handlers.catalogue.add(title_of(" · ".join(texts)), self.model.record(*texts))
+        return self.handlers.about()
 
-    async def _grown(self, request: Request) -> Response:
-        """How far the text is that grows; with `at`, what else could stand at a place of it."""
-        at = request.query_params.get("at")
-        if at is None:
-            return await self._told(request, self.generation.told)
-        place = int(at) if at.isascii() and at.isdigit() and len(at) < 13 else None
-        return await self._told(request, lambda: self.generation.rivals(place))
+    async def _generation_status(self, request: HTTPRequest) -> Response:
+        """Return the status of the generation, or the alternatives at the position `at`."""
+        text = request.query_params.get("at")
+        if text is None:
+            return await self._respond(request, self.generation.status)
+        position = int(text) if text.isascii() and text.isdigit() and len(text) < 13 else None
+        return await self._respond(request, lambda: self.generation.alternatives(position))
 
-    async def _saved(self, request: Request) -> Response:
-        """A text that grew, as the file of a recording."""
-        words = dict(request.query_params)
-        return await self._told(request, lambda: file_of(self.answers.texts, Asked(words)))
+    async def _generation_file(self, request: HTTPRequest) -> Response:
+        """Return a live text as a recording file."""
+        words, catalogue = Request(dict(request.query_params)), self.handlers.catalogue
+        return await self._respond(request, lambda: recording_file(catalogue, words))
 
-    async def _done(self, request: Request) -> Response:
-        """Begin, stop, go on or choose another token; how far the text is then."""
-        deed = request.path_params["deed"]
-        if deed not in DEEDS:
-            return PlainTextResponse("no such deed", 404)
+    async def _generation_action(self, request: HTTPRequest) -> Response:
+        """Run an action of the generation, and return its status."""
+        action = request.path_params["action"]
+        if action not in ACTIONS:
+            return PlainTextResponse("no such action", 404)
         body = await _body(request)
-        return await self._told(request, lambda: self.generation.do(deed, _json(body)))
+        return await self._respond(request, lambda: self.generation.do(action, _json(body)))
 
-    async def _told(self, request: Request, work: Any) -> Response:
-        """What the work gives when its turn has come, or why it gives nothing, in one line."""
-        future = self.turns.ask(work)
+    async def _respond(self, request: HTTPRequest, work: Any) -> Response:
+        """Run the work in the worker thread; return its result, or its error in one line."""
+        future = self.worker.submit(work)
         try:
             data = await _unless_gone(request, future)
         except HeedfulError as error:
@@ -141,19 +141,19 @@ class Explorer:
         return Response(data, media_type="application/octet-stream")
 
 
-async def _unless_gone(request: Request, future: Future) -> bytes | None:
-    """What the future brings; None where the browser does not wait for it any more."""
-    answer = asyncio.wrap_future(future)
-    while not answer.done():
-        await asyncio.wait([answer], timeout=LOOKED)
-        if not answer.done() and await request.is_disconnected():
-            answer.cancel()  # and the future with it
+async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
+    """Return the result of the future; None if the browser closes the connection first."""
+    result = asyncio.wrap_future(future)
+    while not result.done():
+        await asyncio.wait([result], timeout=POLL)
+        if not result.done() and await request.is_disconnected():
+            result.cancel()  # cancels the future, too
             return None
-    return answer.result()
+    return result.result()
 
 
-async def _body(request: Request) -> str:
-    """The text of a request, where it is not too long."""
+async def _body(request: HTTPRequest) -> str:
+    """Return the body of a request, up to `MOST` bytes."""
     data = b""
     async for part in request.stream():
         data += part
@@ -163,57 +163,57 @@ async def _body(request: Request) -> str:
 
 
 def _texts(body: str) -> list[str] | None:
-    """One text or two, as JSON; None where it is something else."""
-    found = _json(body)
-    are = isinstance(found, list) and all(isinstance(text, str) for text in found)
-    return found if are and len(found) in (1, 2) else None
+    """Return one or two texts from JSON; None for anything else."""
+    texts = _json(body)
+    valid = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    return texts if valid and len(texts) in (1, 2) else None
 
 
 def _json(body: str) -> Any:
-    """What a body says; None where that is no JSON."""
+    """Return the value of a JSON body; None if it is malformed."""
     try:
         return json.loads(body)
-    except (ValueError, RecursionError):  # the latter of lists in lists without end
+    except (ValueError, RecursionError):  # the latter for very deeply nested lists
         return None
 
 
 def serve(
-    texts: Texts,
+    catalogue: Catalogue,
     ready: Callable[[str], None],
     *,
     port: int = 0,
     model: Any = None,
     generation: Generation | None = None,
 ) -> None:
-    """Answer browsers; `ready` is told the address, which can be opened.
+    """Run the server until it is interrupted.
 
     Args:
-        texts: what is looked at.
-        ready: called with the address.
-        port: 0 is a free one.
-        model: an opened model, which records what is typed into the page.
-        generation: a text that grows while the page looks at it.
+        catalogue: the recordings to show.
+        ready: called with the address, once it can be opened.
+        port: 0 picks a free one.
+        model: a loaded model that records texts typed into the page.
+        generation: a generation that the page controls.
 
     Raises:
-        RunError: a port that is taken.
+        RunError: a port that is in use.
     """
     with _listening(port) as listening:
-        taken = listening.getsockname()[1]
-        explorer = Explorer(Answers(texts), taken, model, generation)
+        bound = listening.getsockname()[1]
+        explorer = Explorer(Handlers(catalogue), bound, model, generation)
         settings = uvicorn.Config(
             explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
             proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
         )  # fmt: skip
         try:
-            ready(f"http://{HOST}:{taken}/?word={explorer.word}")  # who comes now waits a moment
+            ready(f"http://{HOST}:{bound}/?word={explorer.secret}")  # early connections wait
             uvicorn.Server(settings).run(sockets=[listening])
         finally:
-            explorer.turns.end()
+            explorer.worker.shutdown()
 
 
 def _listening(port: int) -> socket.socket:
-    """A socket at a port of this machine alone."""
-    # told to be TCP: else asyncio lets small answers wait for one another, 40 ms each
+    """Return a socket that listens at a port of this machine only."""
+    # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -222,6 +222,6 @@ def _listening(port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise RunError(
-            f"port {port} ({error.strerror})", remedy="leave --port out, and a free one is taken"
+            f"port {port} ({error.strerror})", remedy="omit --port to use a free one"
         ) from error
     return listening

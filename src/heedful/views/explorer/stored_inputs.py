@@ -1,9 +1,9 @@
-"""Query, key, mask, bias and log-sum-exp of single heads, so that a page computes any weight.
+"""Attention inputs of single heads in a standalone page, from which it computes any weight.
 
-They are parts with names: what heads have in common, a key, a mask or a bias, is one part. Numbers
-are in single precision, or of 16 or 15 bits: the range of a dimension, from its smallest to its
-largest number over all tokens, in equal steps. The log-sum-exp of a row is that of the numbers as
-the page has them, so that its weights sum to one.
+They are stored as named parts; a key, mask or bias that several heads share is one part. Numbers
+have single precision or 16 or 15 bits. Codes of 15 or 16 bits divide the range of a dimension over
+all tokens into equal steps. The log-sum-exp of a row is computed from the rounded numbers, so that
+the page's weights sum to one.
 """
 
 from __future__ import annotations
@@ -16,140 +16,139 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import evenly
-from heedful.ops.inputs import HIDDEN, AttentionInputs
+from heedful.ops.indexing import evenly_spaced
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs
 from heedful.ops.map_region import weights
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes
 
-SINGLE = 32  # bits of a number
-SAMPLED = 16  # queries of a head whose weights are compared
-ROWS = 256  # of a bias that are looked at in one go
-BITS = 512  # queries whose bits of a mask are made in one go
+SINGLE = 32  # bits per number in single precision
+SAMPLED = 16  # queries per head whose weights are compared with the recording's
+ROWS = 256  # rows of a bias per comparison
+BITS = 512  # rows of a mask per computation
 
 Arrays = dict[str, Tensor]
 
 
-class Inputs:
-    """What a page computes the weights of one call from.
+class StoredInputs:
+    """The attention inputs of a call as the page stores them.
 
     Args:
-        name: of the call; the names of its parts end with it.
-        call: whose heads.
-        bits: of a number: 32, or fewer.
+        name: the identifier of the call, a part of the names of its parts.
+        call: the call; raises if it was refuted.
+        bits: the bits per number, 32 or fewer.
     """
 
     def __init__(self, name: str, call: Call, bits: int) -> None:
         self.call, self.bits, self._name = call, bits, name
-        self._causes = call.checked()
+        self._inputs = call.checked()
         self._keys: dict[int, tuple[Arrays, Tensor]] = {}
         self._mask, arrays = mask_as_data(call)
         self._mask_part = _shared("mask", arrays) if arrays else {}
-        self.difference = 0.0  # the largest of a weight to the recording's, in sampled rows
+        self.difference = 0.0  # largest deviation of a weight from the recording's, in sampled rows
 
     def about(self) -> dict[str, Any]:
-        """What the page needs to find the parts, and the numbers that are no arrays."""
-        of, (bias, _) = self._causes, self._bias
-        H, G = len(of.query), len(of.key)
+        """Return the names of the shared parts, and the scalars of the call."""
+        inputs, (bias, _) = self._inputs, self._bias
+        H, G = len(inputs.query), len(inputs.key)
         return {
-            "scale": of.scale, "softcap": of.softcap, "sinks": of.sinks is not None,
+            "scale": inputs.scale, "softcap": inputs.softcap, "sinks": inputs.sinks is not None,
             "mask": self._mask, "mask part": next(iter(self._mask_part), None),
             "bias": [next(iter(part)) for part in bias], "group": H // max(1, G),
         }  # fmt: skip
 
     def parts(self, head: int) -> dict[str, bytes]:
-        """The parts that a head needs, the first by its place in the call."""
-        of = self._causes
-        bias, bias_back = self._bias
+        """Return the parts of a head by name, given its index in the call."""
+        inputs = self._inputs
+        bias, bias_rounded = self._bias
         place = head if len(bias) > 1 else 0
-        group = head // (len(of.query) // len(of.key))
+        group = head // (len(inputs.query) // len(inputs.key))
         if group not in self._keys:
-            self._keys[group] = _coded(of.key[group], self.bits)
-        query, query_back = _coded(of.query[head], self.bits)
-        key, key_back = self._keys[group]
-        alone = of.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
-        back = alone._replace(
-            query=query_back[None], key=key_back[None],
-            bias=bias_back[place] if bias else None,
+            self._keys[group] = _coded(inputs.key[group], self.bits)
+        query, query_rounded = _coded(inputs.query[head], self.bits)
+        key, key_rounded = self._keys[group]
+        single = inputs.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
+        rounded = single._replace(
+            query=query_rounded[None], key=key_rounded[None],
+            bias=bias_rounded[place] if bias else None,
         )  # fmt: skip
-        [sums] = gather(back, LogSumExp(exact=True))
-        self._compare(head, back, sums)
+        [sums] = gather(rounded, LogSumExp(exact=True))
+        self._compare(head, rounded, sums)
         rows = {**query, "sums": sums[0].float().cpu()}
-        if of.sinks is not None:
-            rows["sinks"] = torch.atleast_1d(of.sinks[head]).float().cpu()
+        if inputs.sinks is not None:
+            rows["sinks"] = torch.atleast_1d(inputs.sinks[head]).float().cpu()
         if (value := self.call.value) is not None:
-            rows["values"] = value[head // (len(of.query) // len(value))].float().norm(dim=-1)
+            rows["values"] = value[head // (len(inputs.query) // len(value))].float().norm(dim=-1)
         arrays = {f"query-{self._name}-{head}": rows, f"key-{self._name}-{group}": key}
-        parts = {name: packed({}, **of_part) for name, of_part in arrays.items()}
+        parts = {name: packed({}, **part) for name, part in arrays.items()}
         return parts | self._mask_part | (bias[place] if bias else {})
 
     @cached_property
     def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:
-        """The part of each head's bias, or of all heads', and the bias as the page has it."""
-        of = self._causes
-        if of.bias is None:
-            return [], of.query[:0]
-        bias = torch.atleast_2d(of.bias).float().cpu()
-        bias = bias.reshape(-1, *bias.shape[-2:]).clamp(min=HIDDEN)
-        _, N, M = of.shape
+        """The part of each head's bias, or of all heads', and the bias with rounded numbers."""
+        inputs = self._inputs
+        if inputs.bias is None:
+            return [], inputs.query[:0]
+        bias = torch.atleast_2d(inputs.bias).float().cpu()
+        bias = bias.reshape(-1, *bias.shape[-2:]).clamp(min=MASKED_SCORE)
+        _, N, M = inputs.shape
         by_distance = _by_distance(bias) if bias.shape[1:] == (N, M) and N * M > 1 else None
         if by_distance is not None:
             return [_shared("bias", {"distances": row}) for row in by_distance], bias
         coded = [_coded(table.reshape(-1, 1), self.bits) for table in bias]
         shape = torch.tensor(bias.shape[1:], device="cpu")
         parts = [_shared("bias", {**arrays, "shape": shape}) for arrays, _ in coded]
-        return parts, torch.stack([back for _, back in coded]).view(bias.shape)
+        return parts, torch.stack([rounded for _, rounded in coded]).view(bias.shape)
 
-    def _compare(self, head: int, back: AttentionInputs, sums: Tensor) -> None:
-        """Note the largest difference of a weight to the recording's, in evenly chosen rows."""
+    def _compare(self, head: int, rounded: AttentionInputs, sums: Tensor) -> None:
+        """Update `difference` with the weights of a head, in evenly spaced rows."""
         _, N, M = self.call.shape
         if not N * M:
             return
-        rows = evenly(N, SAMPLED)
-        # the page adds up products in double precision
-        double = back._replace(query=back.query.double(), key=back.key.double())
-        mine = weights(double, queries=rows, sums=sums[:, rows].cpu().double())[0]
-        theirs = self.call.weights(self.call.heads[head], queries=rows).cpu()
-        self.difference = max(self.difference, float((mine - theirs).abs().max()))
+        rows = evenly_spaced(N, SAMPLED)
+        # the page computes scores in double precision
+        double = rounded._replace(query=rounded.query.double(), key=rounded.key.double())
+        computed = weights(double, queries=rows, sums=sums[:, rows].cpu().double())[0]
+        recorded = self.call.weights(self.call.heads[head], queries=rows).cpu()
+        self.difference = max(self.difference, float((computed - recorded).abs().max()))
 
 
-def bytes_of(call: Call, bits: int) -> float:
-    """About how many bytes all heads of a call take in a page, deflated and in base64."""
-    of = call.causes
-    bias = 0 if of.bias is None else of.bias.numel()
-    numbers = of.query.numel() + of.key.numel() + bias
-    return (numbers * bits / 8 + of.query.shape[0] * of.query.shape[1] * 4) * 4 / 3
+def size_of(call: Call, bits: int) -> float:
+    """Estimate the bytes of all heads of a call in a page, deflated and in base64."""
+    inputs = call.causes
+    bias = 0 if inputs.bias is None else inputs.bias.numel()
+    numbers = inputs.query.numel() + inputs.key.numel() + bias
+    return (numbers * bits / 8 + inputs.query.shape[0] * inputs.query.shape[1] * 4) * 4 / 3
 
 
 def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
-    """Numbers (n, d) as a part has them, and as the page reads them again.
+    """Return the arrays that encode numbers (n, d), and the numbers that the page decodes.
 
-    Fewer than 32 bits are whole numbers from 1 on, of which the first is `low` and each next one
-    `step` more, (d,) each; 0 is −∞.
+    With fewer than 32 bits, code c ≥ 1 is `low` + (c − 1) · `step`, both (d,); code 0 is −∞.
     """
     single = numbers.float().cpu()
     if bits == SINGLE or not single.numel():
         return {"numbers": planes(single)}, single
-    hidden = single <= HIDDEN / 2
+    hidden = single <= MASKED_SCORE / 2
     any_hidden = bool(hidden.any())
     low, high = torch.aminmax(single, dim=0)
     if any_hidden:
         low = single.masked_fill(hidden, torch.inf).amin(0).clamp(max=high)
     step = ((high - low) / (2**bits - 2)).clamp(min=torch.finfo(torch.float32).tiny)
     codes = ((single - low) / step).round().clamp(0, 2**bits - 2)
-    back = low + codes * step
+    decoded = low + codes * step
     codes += 1
     if any_hidden:
         codes.masked_fill_(hidden, 0)
-        back.masked_fill_(hidden, HIDDEN)
+        decoded.masked_fill_(hidden, MASKED_SCORE)
     halves = torch.from_numpy(codes.numpy().astype(np.uint16))
-    return {"numbers": planes(halves), "low": low, "step": step}, back
+    return {"numbers": planes(halves), "low": low, "step": step}, decoded
 
 
 def _by_distance(bias: Tensor) -> Tensor | None:
-    """(h, N + M − 1), the numbers for m − n + N − 1; None where equal distances differ."""
+    """Return the bias by distance, (h, N + M − 1), indexed by m − n + N − 1; None if it varies."""
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):
@@ -161,40 +160,40 @@ def _by_distance(bias: Tensor) -> Tensor | None:
 
 
 def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
-    """A part that many heads may need, named by what is in it."""
+    """Return a part that heads may share, named by its digest."""
     data = packed({}, **arrays)
     return {f"{kind}-{hashlib.blake2b(data, digest_size=8).hexdigest()}": data}
 
 
 def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """The parts of a call's mask, of which all have to allow a pair, and their arrays by name.
+    """Return a call's mask as conditions that must all hold, and their arrays by name.
 
-    causal: query n sees keys m ≤ n + this. window: |n + offset − m| < this. runs: from one array's
-    number up to another's. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, the lowest bit first.
+    causal: query n may attend to keys m ≤ n + this. window: |n + offset − m| < this. runs: the
+    first and the end key of each query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
     """
     mask, (_, N, M) = call.causes.mask, call.shape
     parts: tuple[Mask, ...] = ()
     if mask is not None:
         parts = mask.parts if isinstance(mask, Combined) else (mask,)
-    told: list[dict[str, Any]] = []
+    conditions: list[dict[str, Any]] = []
     arrays: dict[str, Tensor] = {}
     for i, part in enumerate(parts):
         offset = M - N if getattr(part, "offset", None) is None else part.offset  # type: ignore[attr-defined]
         if isinstance(part, Causal):
-            told.append({"causal": offset})
+            conditions.append({"causal": offset})
         elif isinstance(part, Window):
-            told.append({"window": part.size, "offset": offset})
+            conditions.append({"window": part.size, "offset": offset})
         elif isinstance(part, KeyRanges):
-            told.append({"runs": f"mask{i}"})
+            conditions.append({"runs": f"mask{i}"})
             arrays[f"mask{i}"] = torch.stack([part.first, part.end])
         else:
-            told.append({"bits": f"mask{i}"})
+            conditions.append({"bits": f"mask{i}"})
             arrays[f"mask{i}"] = _bits(part, call)
-    return told, arrays
+    return conditions, arrays
 
 
 def _bits(part: Mask, call: Call) -> Tensor:
-    """A table packed; one row of it where all queries see the same."""
+    """Return a mask as packed bits; a single row if all queries have the same mask."""
     _, N, M = call.shape
     if isinstance(part, Packed):
         bits = part.bits

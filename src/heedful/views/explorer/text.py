@@ -1,4 +1,4 @@
-"""One text that a page may show: its calls, the segments marked in it, the picture under it."""
+"""The texts of a recording: the calls of each, its marked segments and its image."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recording import Call, Recording
-from heedful.recording.head_scores import Even
-from heedful.recording.heads import with_sure_ids
+from heedful.recording.head_scores import ChanceScores
+from heedful.recording.heads import with_reliable_ids
 from heedful.recording.image_patches import Picture
 from heedful.recording.pixels import limited
 from heedful.recording.row_sums import RowSums
-from heedful.recording.segment_masks import Told
-from heedful.recording.segments import SOURCE, TARGET, Read, marks_of, read_by
+from heedful.recording.segment_masks import SegmentSpecs
+from heedful.recording.segments import SOURCE, TARGET, CallTexts, segment_masks_of, texts_read_by
 from heedful.recording.token_labels import Sides
 
-SIDES = {False: SOURCE, True: TARGET}  # what is read, and what is written
+SIDES = {False: SOURCE, True: TARGET}  # the text that is read, and the text that is written
 AXES = ("queries", "keys")
-LONGEST = 1024  # pixels of a side that are sent; a page has room for no more
-IN_FILE = (512, 256, 128, 64)  # of an image in the one file: the largest that there is room for
+LONGEST = 1024  # pixels of the longer side of an image that a server sends
+IN_FILE = (512, 256, 128, 64)  # the same in a standalone page: the largest size that fits
 
 
 @dataclass
 class Text:
     """The calls on one text.
 
-    label: which text it is.
-    calls: in their order.
-    code: the Python that gives the list of all of them, of a `recording`.
-    prompt: of a generation as one, how many tokens it began with.
-    places: of the calls in that list; None where they are all of it.
-    even: what its heads' scores share.
-    sides: which of its calls read, and which write, in an encoder–decoder.
-    read: which text's tokens each call's queries and keys are.
-    marks: segments that are marked at first, of what is read and of what is written.
+    label: the name of the text or of a part of it.
+    calls: in the order in which the model made them.
+    code: a Python expression for the list of all calls, given `recording`.
+    prompt: the number of prompt tokens, for a stitched generation.
+    places: the indices of `calls` in that list; None if they are all of it.
+    chance_scores: the cache of chance scores for all calls.
+    sides: the calls of the source and of the target, in an encoder–decoder.
+    read: for each call, which text its queries and its keys belong to.
+    marks: the segments that are marked initially, of the source and of the target.
     """
 
     label: str
@@ -48,51 +48,51 @@ class Text:
     code: str = "recording"
     prompt: int | None = None
     places: list[int] | None = None
-    even: Even = field(default_factory=Even)
+    chance_scores: ChanceScores = field(default_factory=ChanceScores)
     sides: Sides | None = None
-    read: list[Read] | None = None
+    read: list[CallTexts] | None = None
     marks: dict[bool, dict[str, Tensor]] = field(default_factory=dict)
 
-    def of(self, layers: list[int] | None, heads: list[int] | None) -> Text:
-        """The same of some layers and heads; errors as `chosen`."""
-        calls = chosen(self.calls, layers, heads)
+    def select(self, layers: list[int] | None, heads: list[int] | None) -> Text:
+        """Return the text with some layers and heads; raises as `select_calls`."""
+        calls = select_calls(self.calls, layers, heads)
         rest = iter(enumerate(self.calls))
-        places = [next(at for at, one in rest if is_same(one, call)) for call in calls]
-        every = read_by(self.calls, self.sides) if self.sides else []
-        read = [every[at] for at in places] if every else None
-        return replace(self, calls=calls, places=places, read=read, even=Even())
+        places = [next(i for i, other in rest if is_same_call(other, call)) for call in calls]
+        texts = texts_read_by(self.calls, self.sides) if self.sides else []
+        read = [texts[i] for i in places] if texts else None
+        return replace(self, calls=calls, places=places, read=read, chance_scores=ChanceScores())
 
-    def mark(self, told: Told) -> None:
-        """Mark segments of what is read; errors as `Sequence.segments`."""
+    def mark(self, segments: SegmentSpecs) -> None:
+        """Mark segments initially; raises as `Sequence.segments`."""
         if self.sides is not None:
-            self.marks = marks_of(self.calls, self.sides, told)
+            self.marks = segment_masks_of(self.calls, self.sides, segments)
 
     @cached_property
     def scored(self) -> list[Call]:
-        """The calls as their heads are scored: with the tokens that are sure."""
-        return with_sure_ids(self.calls)
+        """The calls for scoring heads: with token ids only where they are reliable."""
+        return with_reliable_ids(self.calls)
 
     def about(self) -> dict[str, Any]:
-        """What a page needs to list it."""
+        """Return the description of the text for the page."""
         places = self.places or range(len(self.calls))
-        read = self.read or [Read(False, False)] * len(self.calls)
-        calls = [_about(*each) for each in zip(self.calls, places, read, strict=True)]
+        read = self.read or [CallTexts(False, False)] * len(self.calls)
+        calls = [_about(*entry) for entry in zip(self.calls, places, read, strict=True)]
         return {
             "label": self.label,
             "code": self.code,
             "prompt": self.prompt,
-            "crosses": self.sides is not None and self.sides.crosses,
+            "crosses": self.sides is not None and self.sides.has_cross,
             "marks": {
-                SIDES[writes]: [{"name": name, "runs": runs_of(own)} for name, own in of.items()]
-                for writes, of in self.marks.items()
+                SIDES[side]: [{"name": name, "runs": runs_of(mask)} for name, mask in marks.items()]
+                for side, marks in self.marks.items()
             },
             "calls": calls,
         }
 
 
 def texts_of(recording: Recording) -> list[Text]:
-    """The texts of a recording with their parts; a generation of many passes also as one."""
-    found = []
+    """Return the texts of a recording, one per part; a generation also stitched into one."""
+    texts = []
     sequences = recording.sequences
     several = len(sequences) > 1
     for number, sequence in enumerate(sequences):
@@ -101,52 +101,50 @@ def texts_of(recording: Recording) -> list[Text]:
         parts = sequence.parts
         if len({call.pass_index for call in sequence}) > 1:
             with suppress(HeedfulError):
-                as_one = recording.stitched(number)
+                calls, label = recording.stitched(number), f"{name}, all passes"
                 stitched = f"recording.stitched({number})"
                 prompt = _prompt(list(sequence))
-                found.append(
-                    Text(f"{name}, as one", as_one, stitched, prompt, sides=sequence.sides)
-                )
+                texts.append(Text(label, calls, stitched, prompt, sides=sequence.sides))
             name = f"{name}, pass by pass"
-        for at, part in enumerate(parts):
-            if not len(part):  # of a text whose calls are not known to be its own
+        for i, part in enumerate(parts):
+            if not len(part):  # no call could be assigned to this part
                 continue
             if len(parts) > 1:
-                own = f"{name}, part {at + 1}", list(part), f"{code}.parts[{at}]"
+                fields = f"{name}, part {i + 1}", list(part), f"{code}.parts[{i}]"
             else:
-                own = name, list(part), code
-            found.append(Text(*own, sides=part.sides))
-    return found
+                fields = name, list(part), code
+            texts.append(Text(*fields, sides=part.sides))
+    return texts
 
 
-def runs_of(own: Tensor) -> list[list[int]]:
-    """The runs of neighbours among the tokens of a segment, [first, end)."""
-    edges = torch.nn.functional.pad(own.int(), (1, 1)).diff().nonzero()[:, 0]
+def runs_of(mask: Tensor) -> list[list[int]]:
+    """Return the runs of adjacent tokens of a segment, [start, stop)."""
+    edges = torch.nn.functional.pad(mask.int(), (1, 1)).diff().nonzero()[:, 0]
     return edges.view(-1, 2).tolist()
 
 
 def _prompt(calls: list[Call]) -> int | None:
-    """How many tokens the first pass of a generation was given."""
+    """Return the number of tokens of the first pass of a generation."""
     first = min(call.pass_index for call in calls)
-    own = (call for call in calls if call.pass_index == first and call.kind == "causal")
-    return next((call.shape[2] for call in own), None)
+    prompts = (call for call in calls if call.pass_index == first and call.kind == "causal")
+    return next((call.shape[2] for call in prompts), None)
 
 
-def is_same(one: Call, other: Call) -> bool:
-    """Whether two calls are the same, of whichever heads."""
-    mine, others = (
-        (call.name, call.index, call.pass_index, call.sequence, call.part, call.shape[1:])
-        for call in (one, other)
+def is_same_call(call: Call, other: Call) -> bool:
+    """Return whether two calls are the same, apart from their heads."""
+    first, second = (
+        (each.name, each.index, each.pass_index, each.sequence, each.part, each.shape[1:])
+        for each in (call, other)
     )
-    return mine == others
+    return first == second
 
 
-def _about(call: Call, at: int, read: Read) -> dict[str, Any]:
+def _about(call: Call, place: int, read: CallTexts) -> dict[str, Any]:
     H, N, M = call.shape
     return {
-        "reads": None if read.why_not else [SIDES[bool(read.queries)], SIDES[bool(read.keys)]],
-        "apart": read.why_not,
-        "at": at,
+        "reads": None if read.mismatch else [SIDES[bool(read.queries)], SIDES[bool(read.keys)]],
+        "apart": read.mismatch,
+        "at": place,
         "name": call.name,
         "layer": call.layer,
         "index": call.index,
@@ -159,19 +157,19 @@ def _about(call: Call, at: int, read: Read) -> dict[str, Any]:
         "shape": [H, N, M],
         "first": call.causes.offset,
         "named": call.key_tokens is not None,
-        "pictured": pictured(call),
+        "pictured": image_axes(call),
     }
 
 
-def chosen(
+def select_calls(
     calls: list[Call], layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
 ) -> list[Call]:
-    """The calls of some layers, each with some of its heads.
+    """Return the calls of some layers, each with some of its heads.
 
     Args:
-        calls: of one text.
-        layers, heads: the model's numbers, from 0; default all. A call that has none of the heads
-            is left out, as layers need not have as many.
+        calls: the calls of a text.
+        layers, heads: the model's numbers, from 0; default all. A call without any of the heads is
+            left out, since layers may differ in their number of heads.
 
     Raises:
         ArgumentError: a layer or a head that no call has.
@@ -182,70 +180,70 @@ def chosen(
     if heads is None:
         return calls
     _check(heads, {head for call in calls for head in call.heads}, "head")
-    found = [(call, [head for head in call.heads if head in set(heads)]) for call in calls]
-    return [_of_heads(call, own) for call, own in found if own]
+    pairs = [(call, [head for head in call.heads if head in set(heads)]) for call in calls]
+    return [_with_heads(call, selected) for call, selected in pairs if selected]
 
 
-def _check(numbers: Iterable[int], known: set[int], what: str) -> None:
+def _check(numbers: Iterable[int], recorded: set[int], kind: str) -> None:
     for number in numbers:
-        if number not in known:
-            run = sorted(known)
-            whole = len(run) > 1 and run == list(range(run[0], run[-1] + 1))
-            listed = f"{run[0]} to {run[-1]}" if whole else ", ".join(map(str, run))
-            raise ArgumentError(f"{what} {number}", expected=f"one of {what}s {listed or 'none'}")
+        if number not in recorded:
+            run = sorted(recorded)
+            contiguous = len(run) > 1 and run == list(range(run[0], run[-1] + 1))
+            listed = f"{run[0]} to {run[-1]}" if contiguous else ", ".join(map(str, run))
+            raise ArgumentError(
+                f"{kind} {number}", expected=f"one of the {kind}s {listed or 'none'}"
+            )
 
 
-def _of_heads(call: Call, heads: list[int]) -> Call:
-    """The same call with some heads alone, each with a key of its own."""
+def _with_heads(call: Call, heads: list[int]) -> Call:
+    """Return the call with some of its heads, each with its own copy of its key."""
     if heads == call.heads:
         return call
     places = torch.tensor([call.heads.index(head) for head in heads], device="cpu")
     value = call.value
     if value is not None:
         value = value[places // (call.shape[0] // len(value))]
-    of = call.causes
-    of = of._replace(
-        query=of.query[places],
-        key=of.key[places // (len(of.query) // len(of.key))],
-        mask=None if of.mask is None else of.mask.of_heads(places),
-        bias=of.bias[places]
-        if of.bias is not None and of.bias.ndim == 3 and len(of.bias) > 1
-        else of.bias,
-        sinks=None if of.sinks is None else of.sinks[places],
+    inputs, bias = call.causes, call.causes.bias
+    inputs = inputs._replace(
+        query=inputs.query[places],
+        key=inputs.key[places // (len(inputs.query) // len(inputs.key))],
+        mask=None if inputs.mask is None else inputs.mask.of_heads(places),
+        bias=bias[places] if bias is not None and bias.ndim == 3 and len(bias) > 1 else bias,
+        sinks=None if inputs.sinks is None else inputs.sinks[places],
     )
     sums = RowSums(call.sums.table[places], call.sums.queries)
-    return replace(call, causes=of, sums=sums, value=value, chosen=heads, _kept={})
+    return replace(call, causes=inputs, sums=sums, value=value, chosen=heads, _cache={})
 
 
-def picture_of(call: Call, axis: str) -> Picture | None:
-    """What lies under an axis, where it has patches and no words."""
+def image_of(call: Call, axis: str) -> Picture | None:
+    """Return the image whose patches are the tokens of an axis, if there is one."""
     return call.query_picture if axis == "queries" else call.key_picture
 
 
-def pictured(call: Call) -> list[str]:
-    """The axes that have a picture."""
-    return [axis for axis in AXES if picture_of(call, axis) is not None]
+def image_axes(call: Call) -> list[str]:
+    """Return the axes that have an image."""
+    return [axis for axis in AXES if image_of(call, axis) is not None]
 
 
-def as_data(picture: Picture, longest: int = LONGEST) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A picture as a head and arrays: its pixels, and for each token the number of its patch.
+def image_data(image: Picture, longest: int = LONGEST) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the header and arrays of an image: its pixels, and the patch index of each token.
 
     Args:
-        picture: what is sent.
-        longest: pixels of a side; a larger image is made smaller, and its own size is told.
+        image: the image.
+        longest: the pixels of a side, at most; a larger image is scaled down.
     """
-    h, w = picture.pixels.shape[:2]
-    head = {"rows": picture.rows, "columns": picture.columns, "assumed": picture.assumed,
-            "size": [h, w], "before": list(picture.before)}  # fmt: skip
-    arrays = {"pixels": limited(picture.pixels, longest), "places": picture.places.int()}
+    h, w = image.pixels.shape[:2]
+    head = {"rows": image.rows, "columns": image.columns, "assumed": image.assumed,
+            "size": [h, w], "before": list(image.before)}  # fmt: skip
+    arrays = {"pixels": limited(image.pixels, longest), "places": image.places.int()}
     return head, arrays
 
 
-def longest_in_file(calls: list[Call], room: float) -> int:
-    """How many pixels a side of each image may have, so that all fit into so many bytes, or 0."""
-    found = [picture_of(call, axis) for call in calls for axis in AXES]
-    images = {one.pixels.data_ptr(): one.pixels for one in found if one is not None}
+def image_size(calls: list[Call], room: float) -> int:
+    """Return the largest size of `IN_FILE` at which all images fit into `room` bytes, or 0."""
+    pictures = [image_of(call, axis) for call in calls for axis in AXES]
+    images = {each.pixels.data_ptr(): each.pixels for each in pictures if each is not None}
     for longest in IN_FILE:
-        if sum(limited(one, longest).nbytes for one in images.values()) <= room:
+        if sum(limited(image, longest).nbytes for image in images.values()) <= room:
             return longest
     return 0

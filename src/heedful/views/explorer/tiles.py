@@ -1,7 +1,7 @@
-"""A map at any zoom, in tiles: 256 × 256 pixels, of 2^level × 2^level cells each.
+"""A map at any zoom as tiles of 256 × 256 pixels; a pixel of level L pools 2^L × 2^L weights.
 
-A tile is exact where its region is small, or where a pyramid of the head stands; else it is
-sampled, which its answer says: of each row of pixels, the weights of one query.
+A tile is exact if its region is small or if the pyramid of its head covers it. Otherwise it is
+sampled: each row of pixels shows the weights of a single query.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.indexing import as_slice, meeting
-from heedful.ops.inputs import entries_of
+from heedful.ops.indexing import as_slice, intersection
+from heedful.ops.inputs import block_entries
 from heedful.recording import Call
 from heedful.views.explorer.jobs import Job
 
 SIDE = 256  # pixels
-DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells
+DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 weights
 CELLS = (SIDE << DIRECT) ** 2
-QUERIES = 32  # whose weights are sampled in one go
-FINEST = 5  # the level of a pyramid's cells: at 131,072 tokens they take 64 MB
-BAND = 16  # rows of cells that are computed in one step
-STEP = 1 << 24  # weights that are computed in one step
+QUERIES = 32  # sampled queries per computation
+FINEST = 5  # the lowest level of a pyramid: at 131,072 tokens it takes 64 MB
+BAND = 16  # rows of the pyramid per step
+STEP = 1 << 24  # weights per step
 
 
-class Place(NamedTuple):
-    """Which tile: of a head by its number, a level, and the tile's row and column in it."""
+class Tile(NamedTuple):
+    """Identifies a tile: the number of its head, its level, and its row and column there."""
 
     head: int
     level: int
@@ -37,110 +37,110 @@ class Place(NamedTuple):
     reduce: str = "mean"
 
     def region(self, call: Call) -> tuple[range, range]:
-        """The queries and keys of a tile; an edge may have fewer.
+        """Return the queries and keys of the tile; a tile at the edge has fewer.
 
         Raises:
             ArgumentError: a tile outside the map.
         """
         _, N, M = call.shape
-        top = highest(call)
+        top = highest_level(call)
         if not 0 <= self.level <= top:
-            raise ArgumentError(f"level {self.level}", expected=f"0 to {top} of this map")
-        wide = SIDE << self.level
-        rows = range(N)[self.row * wide : (self.row + 1) * wide]
-        columns = range(M)[self.column * wide : (self.column + 1) * wide]
+            raise ArgumentError(f"level {self.level}", expected=f"0 to {top} for this map")
+        size = SIDE << self.level
+        rows = range(N)[self.row * size : (self.row + 1) * size]
+        columns = range(M)[self.column * size : (self.column + 1) * size]
         if self.row < 0 or self.column < 0 or not rows or not columns:
             raise ArgumentError(
                 f"tile {self.row}, {self.column} of level {self.level}",
-                expected=f"one of a map of {N:,} × {M:,}",
+                expected=f"a tile of a map of {N:,} × {M:,}",
             )
         return rows, columns
 
 
-def highest(call: Call) -> int:
-    """The level at which the whole map is one tile."""
+def highest_level(call: Call) -> int:
+    """Return the level at which one tile covers the map."""
     _, N, M = call.shape
     return max(0, (max(N, M, 1) - 1).bit_length() - (SIDE.bit_length() - 1))
 
 
-def is_small(call: Call, place: Place) -> bool:
-    """Whether the rows of a tile are so few weights that they are computed whole."""
-    rows, _ = place.region(call)
-    return len(rows) * call.shape[2] <= entries_of(call.causes.query)
+def is_small(call: Call, tile: Tile) -> bool:
+    """Return whether the rows of a tile have so few weights that full rows are computed."""
+    rows, _ = tile.region(call)
+    return len(rows) * call.shape[2] <= block_entries(call.causes.query)
 
 
-def exact(call: Call, place: Place) -> Tensor:
-    """The pixels of a tile, each the mean or the largest weight of its cells; NaN is hidden."""
-    rows, columns = (as_slice(run) for run in place.region(call))
-    cell = 1 << place.level
-    if is_small(call, place):  # whole rows are as exact as `weights`, also in half precision
-        part = call.weights(place.head, rows, columns).float()
-        found = pooled(part, cell, place.reduce)
+def exact(call: Call, tile: Tile) -> Tensor:
+    """Compute the pixels of a tile: the mean or maximum of their weights; NaN if all are masked."""
+    rows, columns = (as_slice(run) for run in tile.region(call))
+    cell = 1 << tile.level
+    if is_small(call, tile):  # full rows are as exact as `weights`, also in half precision
+        part = call.weights(tile.head, rows, columns).float()
+        pixels = pooled(part, cell, tile.reduce)
     else:
-        found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
-    return found.masked_fill(call.hidden_cells((cell, cell), place.head, rows, columns), torch.nan)
+        pixels = call.pooled((cell, cell), tile.head, rows, columns, reduce=tile.reduce)
+    return pixels.masked_fill(call.masked_cells((cell, cell), tile.head, rows, columns), torch.nan)
 
 
-def sampled(call: Call, place: Place) -> Tensor:
-    """The pixels of a tile, each of the weights of one query in the middle of its row."""
-    rows, columns = place.region(call)
-    cell = 1 << place.level
-    some = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
-    found = torch.zeros(len(some), -(-len(columns) // cell), dtype=torch.float32, device="cpu")
-    for first in range(0, len(some), QUERIES):
-        few = some[first : first + QUERIES]
-        seen = seen_by(call, range(few[0], few[-1] + 1), columns, cell)
-        if len(seen):
-            part = pooled_keys(call.weights(place.head, few, as_slice(seen)), cell, place.reduce)
-            at = (seen.start - columns.start) // cell
-            found[first : first + len(few), at : at + part.shape[1]] = part
+def sampled(call: Call, tile: Tile) -> Tensor:
+    """Compute the pixels of a tile from one query per row of pixels, the middle one."""
+    rows, columns = tile.region(call)
+    cell = 1 << tile.level
+    middles = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
+    pixels = torch.zeros(len(middles), -(-len(columns) // cell), dtype=torch.float32, device="cpu")
+    for first in range(0, len(middles), QUERIES):
+        queries = middles[first : first + QUERIES]
+        keys = visible_keys(call, range(queries[0], queries[-1] + 1), columns, cell)
+        if len(keys):
+            part = pooled_keys(call.weights(tile.head, queries, as_slice(keys)), cell, tile.reduce)
+            start = (keys.start - columns.start) // cell
+            pixels[first : first + len(queries), start : start + part.shape[1]] = part
     hidden = [
-        call.hidden_cells((1, cell), place.head, slice(row, row + 1), as_slice(columns))
-        for row in some
+        call.masked_cells((1, cell), tile.head, slice(row, row + 1), as_slice(columns))
+        for row in middles
     ]
-    return found.masked_fill(torch.cat(hidden), torch.nan)
+    return pixels.masked_fill(torch.cat(hidden), torch.nan)
 
 
-def seen_by(call: Call, queries: range, columns: range, cell: int) -> range:
-    """Whole cells of the keys that any of these queries may see."""
+def visible_keys(call: Call, queries: range, columns: range, cell: int) -> range:
+    """Return the keys that the mask allows any of the queries, extended to full cells."""
     mask = call.causes.mask
-    seen = meeting(columns, columns if mask is None else mask.span(queries, call.shape))
-    if not len(seen):
-        return seen
-    start = columns.start + (seen.start - columns.start) // cell * cell
-    return range(start, min(columns.stop, start + -(-(seen.stop - start) // cell) * cell))
+    keys = intersection(columns, columns if mask is None else mask.span(queries, call.shape))
+    if not len(keys):
+        return keys
+    start = columns.start + (keys.start - columns.start) // cell * cell
+    return range(start, min(columns.stop, start + -(-(keys.stop - start) // cell) * cell))
 
 
 def pooled(part: Tensor, cell: int, reduce: str) -> Tensor:
-    """Weights (n, m) pooled in cells of `cell` × `cell`; those at the edge have fewer."""
+    """Pool weights (n, m) in cells of `cell` × `cell`; cells at the edge are smaller."""
     return pooled_keys(pooled_keys(part, cell, reduce).mT, cell, reduce).mT
 
 
 def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
-    """Weights (…, m) pooled in pieces of `cell` keys; what is left at the end is a piece too."""
-    left = -part.shape[-1] % cell
-    pieces = torch.nn.functional.pad(part, (0, left)).unflatten(-1, (-1, cell))
+    """Pool weights (…, m) in pieces of `cell` keys; the last piece may be smaller."""
+    missing = -part.shape[-1] % cell
+    pieces = torch.nn.functional.pad(part, (0, missing)).unflatten(-1, (-1, cell))
     if reduce == "max":
         return pieces.amax(-1)
     sizes = torch.full((pieces.shape[-2],), float(cell), dtype=torch.float32, device="cpu")
-    sizes[-1] -= left
+    sizes[-1] -= missing
     return pieces.sum(-1) / sizes
 
 
 class Pyramid(Job):
-    """A head's map pooled once: its tiles of higher levels then cost a look at its cells.
+    """The map of a head pooled once, from which tiles of higher levels are read.
 
-    A tile is there once its rows are. What a mask hides is never computed: a cell that is hidden
-    whole is NaN.
+    A tile is available once its rows are computed. Weights that are masked are not computed; a
+    cell without any other weight is NaN.
     """
 
     def __init__(self, call: Call, head: int, reduce: str) -> None:
         self.call, self.head, self.reduce = call, head, reduce
-        self._rows = 0  # that are there
+        self._rows = 0  # computed so far
         self._cells = torch.empty(0, 0, dtype=torch.float32, device="cpu")
 
     def steps(self) -> Iterator[None]:
-        """Band after band."""
+        """Compute band after band of rows."""
         rows, columns = (-(-size // (1 << FINEST)) for size in self.call.shape[1:])
         self._cells = self._cells.new_full((rows, columns), torch.nan)
         band = max(1, min(BAND, STEP // (max(1, self.call.shape[2]) << FINEST)))
@@ -150,43 +150,43 @@ class Pyramid(Job):
             self.done = self._rows / rows
             yield
 
-    def has(self, place: Place) -> bool:
-        """Whether a tile can be read already."""
-        if place.level < FINEST or not len(self._cells):
+    def has(self, tile: Tile) -> bool:
+        """Return whether all rows of the tile are computed."""
+        if tile.level < FINEST or not len(self._cells):
             return False
-        stop = (place.row + 1) * SIDE << (place.level - FINEST)
+        stop = (tile.row + 1) * SIDE << (tile.level - FINEST)
         return self._rows >= min(stop, len(self._cells))
 
-    def tile(self, place: Place) -> Tensor:
-        """The pixels of a tile of a level from FINEST on; NaN is hidden."""
-        by = 1 << (place.level - FINEST)
-        rows, columns = (slice(at * SIDE * by, (at + 1) * SIDE * by) for at in place[2:4])
+    def tile(self, tile: Tile) -> Tensor:
+        """Return the pixels of a tile of level `FINEST` or higher; NaN where all is masked."""
+        by = 1 << (tile.level - FINEST)
+        rows, columns = (slice(i * SIDE * by, (i + 1) * SIDE * by) for i in tile[2:4])
         part = self._cells[rows, columns]
-        weights, seen = part.nan_to_num(), (~part.isnan()).float()
+        weights, visible = part.nan_to_num(), (~part.isnan()).float()
         if self.reduce == "max":
             pixels = pooled(weights, by, "max")
-        else:  # cells at the edge weigh what they have
+        else:  # cells at the edge pool fewer weights
             _, N, M = self.call.shape
             sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
             pixels = pooled(weights * sizes, by, "mean") / pooled(sizes, by, "mean")
-        return pixels.masked_fill(pooled(seen, by, "max") == 0, torch.nan)
+        return pixels.masked_fill(pooled(visible, by, "max") == 0, torch.nan)
 
     def _compute(self, band: range) -> None:
         _, N, M = self.call.shape
         cell = 1 << FINEST
         queries = range(N)[band.start * cell : band.stop * cell]
-        keys = seen_by(self.call, queries, range(M), cell)
-        if not len(keys):  # they stay hidden
+        keys = visible_keys(self.call, queries, range(M), cell)
+        if not len(keys):  # all is masked: the cells stay NaN
             return
         first = keys.start // cell
         region = as_slice(queries), as_slice(keys)
         cells = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
-        hidden = self.call.hidden_cells((cell, cell), self.head, *region)
+        hidden = self.call.masked_cells((cell, cell), self.head, *region)
         part = self._cells[as_slice(band), first : first + cells.shape[1]]
         part.copy_(cells.masked_fill(hidden, torch.nan))
 
 
 def _sizes(size: int) -> Tensor:
-    """How many queries or keys each cell has."""
+    """Return the number of queries or keys of each cell."""
     firsts = torch.arange(0, size, 1 << FINEST, device="cpu")
     return (size - firsts).clamp(max=1 << FINEST).float()

@@ -1,7 +1,7 @@
-"""Numbers on their way to a page: a short head in JSON, then the arrays as they lie in memory.
+"""The binary format of responses: a JSON header, then the raw bytes of arrays.
 
-The head's length stands before it in four bytes; it is padded so that arrays begin at a multiple
-of eight. All is little-endian. Tokens are JSON strings, never HTML.
+The first four bytes are the length of the header. The header and each array are padded to a
+multiple of eight bytes. All numbers are little-endian. Tokens are JSON strings, never HTML.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import torch
 from torch import Tensor
 
 ALIGNED = 8
-KEPT = (torch.float16, torch.uint8)  # types that stay what they are
+UNCHANGED = (torch.float16, torch.uint8)  # types that are sent as they are
 
 
 def packed(head: Mapping[str, Any], /, **arrays: Tensor) -> bytes:
-    """A head and named arrays as bytes; floats become float32, but for half ones; others int32.
+    """Pack a header and named arrays; types become float32 or int32, except `UNCHANGED`.
 
     >>> data = packed({"word": "exact"}, map=torch.zeros(2, 3))
     >>> unpacked(data)[0]["word"], unpacked(data)[1]["map"].shape
     ('exact', (2, 3))
     """
     parts = {name: _as_numpy(array) for name, array in arrays.items()}
-    described = {
+    types = {
         name: {"type": part.dtype.name, "shape": list(part.shape)} for name, part in parts.items()
     }
-    text = json.dumps(finite({**head, "arrays": described}), ensure_ascii=True).encode()
+    text = json.dumps(json_safe({**head, "arrays": types}), ensure_ascii=True).encode()
     text += b" " * (-(len(text) + 4) % ALIGNED)
     return struct.pack("<I", len(text)) + text + b"".join(_bytes(part) for part in parts.values())
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `packed` was given."""
+    """Return the header and the arrays that `packed` wrote."""
     (length,) = struct.unpack_from("<I", data)
     head = json.loads(data[4 : 4 + length])
     arrays, start = {}, 4 + length
@@ -48,20 +48,20 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return head, arrays
 
 
-def finite(value: Any) -> Any:
-    """The same with a word for what JSON has no number for."""
+def json_safe(value: Any) -> Any:
+    """Replace NaN by None and infinities by "inf" and "-inf", which JSON lacks, recursively."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("-inf" if value < 0 else "inf")
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [json_safe(item) for item in value]
     return value
 
 
 def _as_numpy(array: Tensor) -> np.ndarray:
     kind = torch.float32 if array.is_floating_point() else torch.int32
-    if array.dtype in KEPT:
+    if array.dtype in UNCHANGED:
         kind = array.dtype
     return array.detach().to("cpu", kind).contiguous().numpy()
 
@@ -72,9 +72,9 @@ def _bytes(part: np.ndarray) -> bytes:
 
 
 def planes(array: Tensor) -> Tensor:
-    """The bytes of numbers, those of one significance together: uint8, (bytes of one, …).
+    """Group the bytes of numbers by significance: uint8, (bytes per number, …).
 
-    Where numbers are alike, so are their first bytes: deflated, they then take less.
+    Similar numbers share their most significant bytes, so the result deflates better.
     """
     numbers = array.contiguous().cpu().numpy()
     little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)

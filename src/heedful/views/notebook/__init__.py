@@ -1,5 +1,5 @@
-"""What a recording shows in a notebook: the explorer's page, whose questions the kernel answers.
+"""Recordings in a notebook: the explorer's page in a cell, with numbers from the kernel.
 
-`display.py` decides what a cell gets; `widget.py` is the page through anywidget, `kernel_side.py`
-the kernel's side of its messages.
+`display.py` chooses the output of a cell; `widget.py` is the page as an anywidget;
+`kernel_side.py` handles the page's messages in the kernel.
 """

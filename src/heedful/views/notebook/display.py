@@ -1,4 +1,4 @@
-"""What a recording is in a cell: the page that asks the kernel, one that does not, or a table."""
+"""The output of a recording in a cell: a widget, a self-contained frame, or a table."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.loaded import LoadedModel, open_model
 from heedful.recording import Call, Recording, Sequence, load
 from heedful.views.explorer import one_file
-from heedful.views.notebook.kernel_side import Shown, opened_on
+from heedful.views.notebook.kernel_side import Viewable, texts_and_view
 
 HTML = "text/html"
-# Guesses, as no notebook says its name to its kernel: VS Code starts kernels with variables of its
-# own process, and Colab's kernels have brought its package
+# Heuristics, because a kernel cannot query its front end: VS Code passes its environment variables
+# to kernels, and Colab's kernels import its package
 VS_CODE = ("VSCODE_PID", "VSCODE_CWD")
 COLAB = "google.colab"
-LIMIT = 2.0  # MB of a frame: a notebook is saved with all of its cells, and is read whole
+LIMIT = 2.0  # MB of a frame; frames are saved in the notebook file
 STYLE = "width:100%;height:640px;border:1px solid #8886;border-radius:6px;resize:vertical"
-QUICK = 1 << 30  # weights of which a frame is made without being asked for: in some seconds
+QUICK = 1 << 30  # most weights for which a frame is written automatically; this takes seconds
 EXPECTED = (
-    "a recording, a text or a call of one; the path of a recording; or a model that "
-    "`heedful.open` opened, or its path or name, and a text"
+    "a recording, its path, or one of its sequences or calls; or a text and a model: "
+    "from `heedful.open`, or its path or name"
 )
 
 
-def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
-    """What a notebook is given of it beside its table and its words; None where that is all.
+def bundle(shown: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
+    """Return the MIME bundle of a cell beside its table and its text; None if there is no more.
 
     Args:
-        shown: a recording, a text of one, or a call.
-        kernel: whether the page asks this kernel; default: where the notebook has the widgets'
-            front end itself.
-        chosen: `layers` and `heads`, as `Texts` takes them.
+        shown: a recording, or one of its sequences or calls.
+        kernel: whether the page requests numbers from this kernel; default: if the notebook
+            ships the widgets' front end.
+        chosen: `layers` and `heads`, as for `Catalogue`.
     """
     if kernel is None:
         if not is_notebook() or not has_widgets():
             return None
         kernel = not fetches_widgets()
         if not kernel and _weights(shown) > QUICK:
-            return _table(shown, "a page of it, which takes a while: heedful.look(…, kernel=False)")
+            return _table(shown, "for the page, which takes a while: heedful.look(…, kernel=False)")
     try:
         if kernel:
             from heedful.views.notebook.widget import Page
@@ -55,18 +55,18 @@ def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
         return _table(shown, str(error))
 
 
-def _table(shown: Shown, line: str) -> dict[str, str]:
-    """Its table, and why that is all."""
+def _table(shown: Viewable, line: str) -> dict[str, str]:
+    """Return the table, below a line that says why there is no page."""
     return {HTML: f"<div>{escape(line)}</div>{shown._repr_html_()}"}
 
 
-def _weights(shown: Shown) -> int:
+def _weights(shown: Viewable) -> int:
     calls = [shown] if isinstance(shown, Call) else shown
     return sum(call.shape[0] * call.shape[1] * call.shape[2] for call in calls)
 
 
 def is_notebook() -> bool:
-    """Whether this process is a kernel, and not a terminal or a script."""
+    """Whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
@@ -78,41 +78,41 @@ def has_widgets() -> bool:
 
 
 def fetches_widgets() -> bool:
-    """Whether the notebook may fetch the widgets' front end from elsewhere; a guess, see above."""
+    """Whether the notebook downloads the widgets' front end; a heuristic, see above."""
     return COLAB in sys.modules or any(name in os.environ for name in VS_CODE)
 
 
-def frame(shown: Shown, **chosen: Any) -> str:
-    """The page as HTML for a cell; scripts in it reach nothing of what is around it.
+def frame(shown: Viewable, **chosen: Any) -> str:
+    """Return the page as a sandboxed HTML frame.
 
     Args:
-        shown: a recording, a text of one, or a call.
-        chosen: `layers` and `heads`, as `Texts` takes them.
+        shown: a recording, or one of its sequences or calls.
+        chosen: `layers` and `heads`, as for `Catalogue`.
 
     Raises:
-        RunError: more calls than there is room for.
+        RunError: the calls do not fit into the size limit.
     """
-    texts, view = opened_on(shown, **chosen)
-    words = repr(shown).strip("<>")
+    texts, view = texts_and_view(shown, **chosen)
+    title = repr(shown).strip("<>")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        _, said = one_file.write(path, texts, words, limit=LIMIT, view=view)
+        _, contents = one_file.write(path, texts, title, limit=LIMIT, view=view)
         page = path.read_text("utf-8")
-    # the line is what is left where a site shows a notebook without its frames
+    # sites that remove frames from a notebook still show this line
     return (
-        f'<div style="font-size:13px">{escape(words)}. {escape(said)}</div>'
+        f'<div style="font-size:13px">{escape(title)}. {escape(contents)}</div>'
         f'<iframe sandbox="allow-scripts allow-downloads" style="{STYLE}" '
-        f'title="{escape(words)}" srcdoc="{escape(page)}"></iframe>'
+        f'title="{escape(title)}" srcdoc="{escape(page)}"></iframe>'
     )
 
 
 class Look:
-    """What `heedful.look` gives: the last value of a cell, it shows itself there as the page.
+    """The result of `heedful.look`; as the last value of a cell it is displayed as the page.
 
-    shown: the recording, with which one can go on, or the text or call of one.
+    shown: the recording, or the sequence or call of one, for further use.
     """
 
-    def __init__(self, shown: Shown, kernel: bool | None, chosen: dict[str, Any]) -> None:
+    def __init__(self, shown: Viewable, kernel: bool | None, chosen: dict[str, Any]) -> None:
         self.shown, self._kernel, self._chosen = shown, kernel, chosen
 
     def __repr__(self) -> str:
@@ -121,12 +121,12 @@ class Look:
     def _repr_html_(self) -> str:
         return self.shown._repr_html_()
 
-    def _repr_mimebundle_(self, **given: Any) -> dict[str, Any] | None:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any] | None:
         return bundle(self.shown, kernel=self._kernel, **self._chosen)
 
 
 def look(
-    what: Shown | LoadedModel | str | Path,
+    what: Viewable | LoadedModel | str | Path,
     text: str | None = None,
     second: str | None = None,
     *,
@@ -134,25 +134,25 @@ def look(
     heads: list[int] | None = None,
     kernel: bool | None = None,
 ) -> Look:
-    """The explorer in a notebook, of a recording or of what a model does with a text.
+    """Open the explorer in a notebook: for a recording, or for a model that reads a text.
 
-    As the last value of a cell it is the page. In a terminal, `heedful look` opens it in a browser.
+    As a cell's last value, it is displayed. In a terminal, `heedful look` opens it in a browser.
 
     Args:
-        what: a recording, a text (`recording.sequences[1]`) or a call of one (`recording[3]`); the
-            path of a recording; or a model that `heedful.open` opened, or its path or name.
-        text: what a model is to read; `second` is a second text, for one that reads pairs.
-        layers, heads: only these, the model's numbers, from 0; default all.
-        kernel: True asks the kernel for every number, through anywidget. False puts the page into
-            the notebook as it is, at most 2 MB: it needs no kernel and no network, also when the
-            notebook is opened again or sent to somebody, and says what of the weights it has.
-            Default: True where the notebook brings the widgets' front end with it, as JupyterLab
-            and Jupyter Notebook do; in VS Code and Colab, which may fetch that, False.
+        what: a recording, one of its sequences (`recording.sequences[1]`) or calls
+            (`recording[3]`), or its path; or a model from `heedful.open`, or its path or name.
+        text: the text that the model reads; `second` is the second text of a pair.
+        layers, heads: the model's numbers, from 0, of those to show; default all.
+        kernel: True requests every number from the kernel, through anywidget. False stores the
+            page in the notebook, in at most 2 MB: it needs no kernel and no network, also in a
+            copy of the notebook, and states which weights it contains. Default: True if the
+            notebook ships the widgets' front end, as JupyterLab and Jupyter Notebook do; False
+            in VS Code and Colab, which download it.
 
     Raises:
-        ArgumentError: something else, a text beside a recording, a layer that there is not, or
-            `kernel=True` without anywidget.
-        HeedfulError: those of `heedful.load`, `heedful.open` and `record`.
+        ArgumentError: an object of another type, a text beside a recording, a layer or head that
+            does not exist, or `kernel=True` without anywidget.
+        HeedfulError: the errors of `heedful.load`, `heedful.open` and `record`.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
@@ -165,13 +165,13 @@ def look(
             remedy="pip install 'heedful[notebook]', or leave it out",
         )
     chosen = {"layers": layers, "heads": heads}
-    shown = _shown(what, text, second)
-    opened_on(shown, **chosen)  # what there is not is told here, and not when it is drawn
+    shown = _viewable(what, text, second)
+    texts_and_view(shown, **chosen)  # raises here for a wrong layer or head, not in the display
     return Look(shown, kernel, chosen)
 
 
-def _shown(what: Any, text: str | None, second: str | None) -> Shown:
-    """The recording that is meant."""
+def _viewable(what: Any, text: str | None, second: str | None) -> Viewable:
+    """Return the recording, sequence or call to show."""
     if isinstance(what, str | Path) and text is not None:
         what = open_model(what)
     elif isinstance(what, str | Path):

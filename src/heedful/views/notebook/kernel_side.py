@@ -1,8 +1,8 @@
-"""The kernel's side of a page in a notebook: what the page asks, and what it is sent back.
+"""The kernel's side of a page in a notebook: handles the page's messages.
 
-A message of the page is `{"ask": id, "question": …, "words": {…}}`, `{"leave": id}` for an answer
-that it does not wait for any more, or `{"page": id, "open": true or false}`. It is sent
-`{"answer": id}` with the bytes, or `{"answer": id, "wrong": one line}`.
+The page sends `{"ask": id, "question": …, "words": {…}}`, `{"leave": id}` to cancel a question, or
+`{"page": id, "open": true or false}`. The kernel replies `{"answer": id}` with the bytes, or
+`{"answer": id, "wrong": message}` with a message of one line.
 """
 
 from __future__ import annotations
@@ -21,103 +21,103 @@ from urllib.parse import urlencode
 from heedful.errors import HeedfulError, RunError
 from heedful.recording import Call, Recording, Sequence
 from heedful.views.bundler import one_script
-from heedful.views.explorer.catalogue import Texts, named
-from heedful.views.explorer.handlers import QUESTIONS, Answers
-from heedful.views.explorer.jobs import Turns
-from heedful.views.explorer.one_file import ALONE, styles
-from heedful.views.explorer.text import is_same
+from heedful.views.explorer.catalogue import Catalogue, call_id
+from heedful.views.explorer.handlers import ENDPOINTS, Handlers
+from heedful.views.explorer.jobs import Worker
+from heedful.views.explorer.one_file import STANDALONE, styles
+from heedful.views.explorer.text import is_same_call
 
 NAME = "recording"
 PAGE = Path(__file__).parent / "page"
 ENTRY, STYLE = PAGE / "kernel_source.js", PAGE / "notebook.css"
 
-Shown = Recording | Sequence | Call
+Viewable = Recording | Sequence | Call
 Send = Callable[[dict[str, Any], list[bytes]], None]
 
 
-class Answering:
-    """Answers the pages of one output, in a thread, so that no cell waits for them.
+class KernelHandler:
+    """Answers the pages of one cell output in a thread, so that cells do not wait for them.
 
-    It holds what is shown as long as a page of it is open, or none was; after that, what nobody
-    else holds is gone. With its last page its thread ends.
+    A strong reference keeps the recording alive until the last page is closed; then only a weak
+    reference remains, and the thread ends.
 
     Args:
-        shown: what the cell shows.
-        send: called with a message and its bytes, also from the thread.
-        chosen: `layers` and `heads` of it, as `opened_on` takes them.
+        shown: the recording, sequence or call that the cell shows.
+        send: called with a reply and its buffers, also from the thread.
+        chosen: `layers` and `heads`, as for `texts_and_view`.
     """
 
-    def __init__(self, shown: Shown, send: Send, **chosen: Any) -> None:
+    def __init__(self, shown: Viewable, send: Send, **chosen: Any) -> None:
         self._shown = weakref.ref(shown)
-        self._kept: Shown | None = shown
+        self._strong: Viewable | None = shown
         self._send, self._chosen = send, chosen
         self._pages: set[str] = set()
         self._waiting: dict[str, Future] = {}
-        self._asked: tuple[Turns, Answers] | None = None
+        self._worker: tuple[Worker, Handlers] | None = None
 
-    def told(self, message: Any) -> None:
-        """What a page says; what is no message of ours is passed over."""
-        words = message if isinstance(message, dict) else {}
-        if isinstance(words.get("page"), str):
-            (self._open if words.get("open") else self._close)(words["page"])
-        elif isinstance(words.get("leave"), str) and words["leave"] in self._waiting:
-            self._waiting.pop(words["leave"]).cancel()
-        elif isinstance(words.get("ask"), str):
-            self._ask(words["ask"], words.get("question"), words.get("words"))
+    def receive(self, message: Any) -> None:
+        """Handle a message from a page; ignore anything else."""
+        fields = message if isinstance(message, dict) else {}
+        if isinstance(fields.get("page"), str):
+            (self._open if fields.get("open") else self._close)(fields["page"])
+        elif isinstance(fields.get("leave"), str) and fields["leave"] in self._waiting:
+            self._waiting.pop(fields["leave"]).cancel()
+        elif isinstance(fields.get("ask"), str):
+            self._ask(fields["ask"], fields.get("question"), fields.get("words"))
 
     def end(self) -> None:
-        """Answer nothing more."""
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            asked[0].end(0)
+        """End the thread, without further answers."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker[0].shutdown(0)
 
     def _open(self, page: str) -> None:
         self._pages.add(page)
-        self._kept = self._shown()
+        self._strong = self._shown()
 
     def _close(self, page: str) -> None:
         self._pages.discard(page)
         if not self._pages:
-            self._kept = None
+            self._strong = None
             self.end()
 
     def _ask(self, number: str, question: Any, words: Any) -> None:
         if question == "page":  # needs no recording
             self._send({"answer": number}, [page()])
             return
-        if not isinstance(question, str) or question not in QUESTIONS:
+        if not isinstance(question, str) or question not in ENDPOINTS:
             self._send({"answer": number, "wrong": "no such question"}, [])
             return
-        given = words if isinstance(words, dict) else {}
-        texts = {str(name): str(word) for name, word in given.items()}
+        pairs = words.items() if isinstance(words, dict) else ()
+        texts = {str(name): str(word) for name, word in pairs}
         try:
-            turns, answers = self._asking()
+            thread, handlers = self._start()
         except HeedfulError as error:
             self._send({"answer": number, "wrong": str(error)}, [])
             return
-        self._waiting[number] = future = turns.ask(lambda: answers.ask(question, texts))
-        future.add_done_callback(lambda done: self._answered(number, done))
+        self._waiting[number] = future = thread.submit(lambda: handlers.handle(question, texts))
+        future.add_done_callback(lambda future: self._reply(number, future))
 
-    def _asking(self) -> tuple[Turns, Answers]:
-        """The thread and what it asks, begun where there is none."""
-        if self._asked is None:
+    def _start(self) -> tuple[Worker, Handlers]:
+        """Return the thread and its answers; start them if needed."""
+        if self._worker is None:
             shown = self._shown()
             if shown is None:
                 raise RunError(
-                    "what stood here is no longer in the kernel's memory",
+                    "the recording of this cell is no longer in the kernel's memory",
                     remedy="run the cell again",
                 )
-            texts, _ = opened_on(shown, **self._chosen)
-            answers, cells = Answers(texts), running()
+            texts, _ = texts_and_view(shown, **self._chosen)
+            handlers, cells = Handlers(texts), running()
 
-            def idle(going_on: Callable[[], bool]) -> bool:
+            def idle(may_go: Callable[[], bool]) -> bool:
                 free = not cells.is_running
-                return free and answers.background.work(lambda: going_on() and not cells.is_running)
+                return free and handlers.background.work(lambda: may_go() and not cells.is_running)
 
-            self._asked = Turns(idle), answers
-        return self._asked
+            self._worker = Worker(idle), handlers
+        return self._worker
 
-    def _answered(self, number: str, future: Future) -> None:
+    def _reply(self, number: str, future: Future) -> None:
         self._waiting.pop(number, None)
         if future.cancelled():
             return
@@ -130,14 +130,14 @@ class Answering:
 
 @cache
 def page() -> bytes:
-    """The page's script and style as JSON, deflated: what a cell asks for first."""
-    sheets = [sheet for sheet in styles() if sheet.stem != ALONE]
+    """Return the page's script and style as deflated JSON; a cell requests them first."""
+    sheets = [sheet for sheet in styles() if sheet.stem != STANDALONE]
     style = "".join(sheet.read_text("utf-8") for sheet in [*sheets, STYLE])
     return zlib.compress(json.dumps({"script": one_script(ENTRY), "style": style}).encode())
 
 
 class Cells:
-    """Whether a cell of the notebook runs: what nobody asked for waits meanwhile."""
+    """Tracks whether a cell of the notebook is running; background work waits for it."""
 
     def __init__(self) -> None:
         self.is_running = False
@@ -153,61 +153,63 @@ class Cells:
 
 @cache
 def running() -> Cells:
-    """The cells of this process."""
+    """Return the tracker of this process."""
     return Cells()
 
 
-class _OneCall(list[Call]):
-    """A text that has one call."""
+class _SingleCall(list[Call]):
+    """A sequence with a single call."""
 
-    sides = None  # nobody knows what else there was
+    sides = None  # unknown without the recording
 
     @property
-    def parts(self) -> list[_OneCall]:
-        """Itself: of a text of several parts one alone is there."""
+    def parts(self) -> list[_SingleCall]:
+        """Only this part of the text is available."""
         return [self]
 
 
-class Alone(Recording):
-    """One call whose recording is no longer there."""
+class SingleCallRecording(Recording):
+    """A call whose recording no longer exists."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
-        self._call_alone = call
+        self._single_call = call
 
     @property
     def sequences(self) -> list[Any]:
-        """The one text with the one call."""
-        return [_OneCall([self._call_alone])]
+        """The sequence with the single call."""
+        return [_SingleCall([self._single_call])]
 
 
-def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts, str]:
-    """All that a page may choose from, and what it shows first, as the words of its address.
+def texts_and_view(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
+    """Return the contents of a page, and its initial view as a query string.
 
     Args:
-        shown: what stands in the cell; a text of a batch, or a call, opens its whole recording at
-            its own place.
-        chosen: `layers` and `heads`, as `Texts` takes them.
+        shown: what the cell shows; for a sequence or a call, the page has its whole recording and
+            the view selects it.
+        chosen: `layers` and `heads`, as for `Catalogue`.
 
     Raises:
-        ArgumentError: a layer or head that there is not.
+        ArgumentError: a layer or head that does not exist.
     """
     if isinstance(shown, Recording):
-        return Texts({NAME: shown}, **chosen), ""
-    home = shown.home()
+        return Catalogue({NAME: shown}, **chosen), ""
+    home = shown.recording_ref()
     if isinstance(shown, Sequence):
-        texts = Texts({NAME: home or Recording(shown._own, texts=shown._texts)}, **chosen)
-        of = shown._index, shown._part
-        return texts, _address(texts, lambda call: (call.sequence, call.part) == of)
+        texts = Catalogue(
+            {NAME: home or Recording(shown._sequence_captures, texts=shown._texts)}, **chosen
+        )
+        indices = shown._index, shown._part
+        return texts, _view_of(texts, lambda call: (call.sequence, call.part) == indices)
     if home is not None:
-        texts = Texts({NAME: home}, **chosen)
-        found = _address(texts, lambda call: is_same(call, shown))
-        if found:
-            return texts, found
-    return Texts({NAME: Alone(shown)}, **chosen), urlencode({"call": "0.0.0"})
+        texts = Catalogue({NAME: home}, **chosen)
+        view = _view_of(texts, lambda call: is_same_call(call, shown))
+        if view:
+            return texts, view
+    return Catalogue({NAME: SingleCallRecording(shown)}, **chosen), urlencode({"call": "0.0.0"})
 
 
-def _address(texts: Texts, is_meant: Any) -> str:
-    """The address of the first call that is meant; empty where there is none."""
-    meant = (where for where, call in texts.calls() if is_meant(call))
-    return next((urlencode({"call": named(where)}) for where in meant), "")
+def _view_of(texts: Catalogue, matches: Callable[[Call], bool]) -> str:
+    """Return the query string of the first call that matches, or ""."""
+    indices = (index for index, call in texts.calls() if matches(call))
+    return next((urlencode({"call": call_id(index)}) for index in indices), "")

@@ -1,44 +1,44 @@
-// What anywidget runs in a cell. The kernel is asked for the page's script, then for its numbers;
-// while it does not answer, a line says so.
+// The front end that anywidget runs in a cell: requests the page's script and then its numbers from
+// the kernel, and shows a message while the kernel does not answer.
 
-/** @typedef {{on: (name: string, does: (...given: any[]) => void) => void, off: (name: string, does: (...given: any[]) => void) => void, send: (message: any) => void, get: (name: string) => any, set: (name: string, value: any) => void, save_changes: () => void}} Model anywidget's */
+/** @typedef {{on: (name: string, callback: (...args: any[]) => void) => void, off: (name: string, callback: (...args: any[]) => void) => void, send: (message: any) => void, get: (name: string) => any, set: (name: string, value: any) => void, save_changes: () => void}} Model anywidget's model */
 /** @typedef {{resolve: (bytes: ArrayBuffer) => void, reject: (error: Error) => void, since: number}} Waiting */
 
 const [LATE, LOST] = [3000, 20000]; // milliseconds without an answer
 const BUSY = "The kernel is busy: this goes on when it answers.";
 const SILENT =
-  "The kernel has not answered for a while: it is busy, or was restarted; then run the cell again.";
-const ENDED = "The kernel was restarted or has ended: run the cell again to look further.";
+  "The kernel has not answered for a while. It is busy, or it was restarted: then run the cell again.";
+const ENDED = "The kernel was restarted or has ended: run the cell again to continue.";
 
-/** Questions to the kernel, and its answers. */
+/** Sends questions to the kernel and resolves its answers. */
 class Kernel {
-  /** @param {Model} model @param {(line: string) => void} say what is to be said of the kernel */
-  constructor(model, say) {
+  /** @param {Model} model @param {(line: string) => void} report shows a message, or hides it for "" */
+  constructor(model, report) {
     this.model = model;
-    this.name = Math.random().toString(36).slice(2); // two views of one output have one model
-    this.made = 0;
-    this.ended = false; // the kernel is gone
-    this.isLeft = false; // the page is
+    this.name = Math.random().toString(36).slice(2); // two views of the same output share the model
+    this.count = 0;
+    this.ended = false; // the kernel has ended
+    this.isClosed = false; // the page is closed
     /** @type {Map<string, Waiting>} */
     this.waiting = new Map();
-    this._heard = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) =>
-      this._answered(message, buffers);
-    this._left = () => {
+    this._onMessage = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) =>
+      this._receive(message, buffers);
+    this._onEnd = () => {
       this.ended = true;
-      say(ENDED);
+      report(ENDED);
     };
-    model.on("msg:custom", this._heard);
-    model.on("comm_live_update", this._left);
-    this.timer = setInterval(() => say(this._late()), 500);
+    model.on("msg:custom", this._onMessage);
+    model.on("comm_live_update", this._onEnd);
+    this.timer = setInterval(() => report(this._status()), 500);
     model.send({ page: this.name, open: true });
   }
 
-  /** What is said of an answer that is late. */
-  _late() {
+  /** The message for an answer that is late, else "". */
+  _status() {
     if (this.ended) return ENDED;
     const oldest = Math.min(...[...this.waiting.values()].map(({ since }) => since));
-    const waited = Date.now() - oldest;
-    return waited > LOST ? SILENT : waited > LATE ? BUSY : "";
+    const elapsed = Date.now() - oldest;
+    return elapsed > LOST ? SILENT : elapsed > LATE ? BUSY : "";
   }
 
   /**
@@ -46,9 +46,9 @@ class Kernel {
    * @returns {Promise<ArrayBuffer>}
    */
   ask(question, words = {}, signal = undefined) {
-    if (this.isLeft) return Promise.reject(new Error("This page was closed."));
+    if (this.isClosed) return Promise.reject(new Error("This page was closed."));
     return new Promise((resolve, reject) => {
-      const id = `${this.name} ${++this.made}`;
+      const id = `${this.name} ${++this.count}`;
       this.waiting.set(id, { resolve, reject, since: Date.now() });
       signal?.addEventListener("abort", () => {
         if (!this.waiting.delete(id)) return;
@@ -60,24 +60,25 @@ class Kernel {
   }
 
   /** @param {{answer?: string, wrong?: string}} message @param {DataView[]} buffers */
-  _answered({ answer = "", wrong }, buffers) {
-    const one = this.waiting.get(answer);
-    if (!one) return;
+  _receive({ answer = "", wrong }, buffers) {
+    const request = this.waiting.get(answer);
+    if (!request) return;
     this.waiting.delete(answer);
-    for (const each of this.waiting.values()) each.since = Date.now(); // it is not silent
-    if (wrong) one.reject(new Error(wrong));
+    for (const other of this.waiting.values()) other.since = Date.now(); // the kernel is alive
+    if (wrong) request.reject(new Error(wrong));
     else {
       const { buffer, byteOffset, byteLength } = buffers[0];
-      one.resolve(/** @type {ArrayBuffer} */ (buffer.slice(byteOffset, byteOffset + byteLength)));
+      const bytes = buffer.slice(byteOffset, byteOffset + byteLength);
+      request.resolve(/** @type {ArrayBuffer} */ (bytes));
     }
   }
 
-  /** Ask nothing more: else the kernel would begin anew for a page that nobody sees. */
+  /** Stop sending questions; a later question would restart the kernel's thread. */
   end() {
-    this.isLeft = true;
+    this.isClosed = true;
     clearInterval(this.timer);
-    this.model.off("msg:custom", this._heard);
-    this.model.off("comm_live_update", this._left);
+    this.model.off("msg:custom", this._onMessage);
+    this.model.off("comm_live_update", this._onEnd);
     this.model.send({ page: this.name, open: false });
   }
 }
@@ -91,41 +92,41 @@ const STYLE = `
   background: #3a426d; }
 .kernel:empty { display: none; }`;
 
-/** A place of its own in a cell: style and ids do not reach out of it, nor into it. @param {HTMLElement} cell */
-const placed = (cell) => {
+/** Add a shadow root to a cell, which isolates styles and ids. @param {HTMLElement} cell */
+const addRoot = (cell) => {
   const box = document.createElement("div");
   cell.append(box);
   const root = box.attachShadow({ mode: "open" });
-  root.innerHTML = `<style>${STYLE}</style><div class="wait">The kernel is asked for the page.</div><p class="kernel" role="status"></p>`;
+  root.innerHTML = `<style>${STYLE}</style><div class="wait">Loading the page from the kernel.</div><p class="kernel" role="status"></p>`;
   return root;
 };
 
-/** @param {{model: Model, el: HTMLElement}} given */
+/** @param {{model: Model, el: HTMLElement}} props */
 const show = async ({ model, el }) => {
-  const root = placed(el);
+  const root = addRoot(el);
   const [style, page, line] = /** @type {any} */ (root.querySelectorAll("style, div, p"));
   const kernel = new Kernel(model, (text) => {
     if (line.textContent !== text) line.textContent = text;
   });
   let end = () => {};
-  let left = false;
-  const shown = async () => {
+  let isClosed = false;
+  const load = async () => {
     const packed = new Blob([await kernel.ask("page")]).stream();
     const text = await new Response(packed.pipeThrough(new DecompressionStream("deflate"))).text();
-    const found = JSON.parse(text);
-    const url = URL.createObjectURL(new Blob([found.script], { type: "text/javascript" }));
+    const bundle = JSON.parse(text);
+    const url = URL.createObjectURL(new Blob([bundle.script], { type: "text/javascript" }));
     const { show } = await import(url);
     URL.revokeObjectURL(url);
-    style.after(Object.assign(document.createElement("style"), { textContent: found.style }));
+    style.after(Object.assign(document.createElement("style"), { textContent: bundle.style }));
     page.className = page.textContent = "";
     end = await show(page, kernel, model);
-    if (left) end();
+    if (isClosed) end();
   };
-  shown().catch((error) => {
+  load().catch((error) => {
     page.textContent = String(error.message ?? error);
   });
   return () => {
-    left = true;
+    isClosed = true;
     kernel.end();
     end();
   };

@@ -1,4 +1,4 @@
-"""The page in a cell, through anywidget."""
+"""The explorer's page as an anywidget."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 import anywidget
 import traitlets
 
-from heedful.views.notebook.kernel_side import Answering, Shown, opened_on
+from heedful.views.notebook.kernel_side import KernelHandler, Viewable, texts_and_view
 
 LOADER = Path(__file__).parent / "loader.js"
 
 
 class Page(anywidget.AnyWidget):
-    """A page whose questions this kernel answers.
+    """A page that requests its numbers from this kernel.
 
-    Its state is small, so that a saved notebook is: the page asks for its script, too. `view` is
-    what it shows, as the words of an address; it stays where the page is drawn again.
+    The widget's state is saved in the notebook, so it is small: the page requests even its script.
+    `view` is the query string of what the page shows; it survives when the page is drawn again.
     """
 
     _esm = LOADER.read_text("utf-8")
     view = traitlets.Unicode("").tag(sync=True)
 
-    def __init__(self, shown: Shown, **chosen: Any) -> None:
-        super().__init__(view=opened_on(shown, **chosen)[1])
-        self._answering = Answering(shown, self.send, **chosen)
-        self.on_msg(lambda _, message, buffers: self._answering.told(message))
+    def __init__(self, shown: Viewable, **chosen: Any) -> None:
+        super().__init__(view=texts_and_view(shown, **chosen)[1])
+        self._handler = KernelHandler(shown, self.send, **chosen)
+        self.on_msg(lambda _, message, buffers: self._handler.receive(message))
 
     def bundle(self) -> Any:
-        """What a notebook is given of it; its words and its table come from what it shows."""
-        found = self._repr_mimebundle_()
-        data, about = found if isinstance(found, tuple) else (found or {}, {})
-        return {kind: each for kind, each in data.items() if kind != "text/plain"}, about
+        """Return the widget's MIME bundle and metadata, without a plain-text form."""
+        bundle = self._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {kind: each for kind, each in data.items() if kind != "text/plain"}, metadata
 
     def close(self) -> None:
-        """As every widget's; nothing is computed for it any more."""
+        """Close the widget and stop computing for it."""
         super().close()
-        if hasattr(self, "_answering"):
-            self._answering.end()
+        if hasattr(self, "_handler"):
+            self._handler.end()

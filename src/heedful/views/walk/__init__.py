@@ -1,1 +1,1 @@
-"""A walk through the steps of an explanation: in a terminal, as JSON, in pictures, as a page."""
+"""Walks: the steps of an explanation in a terminal, as JSON, as pictures and as an HTML page."""

@@ -1,8 +1,8 @@
-"""The walk as one file that opens anywhere, with no network.
+"""The walk as one HTML file that needs no network.
 
-A variant of attention is computed there, on any sentence: the page is given the words of the steps
-and the numbers that do not depend on the sentence: the tables of weights, the vectors that document
-002 (after Raschka) prints, the positions.
+For a variant of attention, the page computes the walk of any sentence itself. Its file holds the
+texts of the steps and the numbers that do not depend on the sentence: weight matrices, position
+encodings, and the word vectors that document 002 (after Raschka) prints.
 """
 
 from __future__ import annotations
@@ -17,98 +17,99 @@ from heedful.explain.variants import DOCUMENT
 from heedful.text.example_texts import SECOND, SENTENCE
 from heedful.views.bundler import element, shell
 from heedful.views.explorer.wire import packed
-from heedful.views.walk.page_data import about, as_bytes, described_stage, with_places
+from heedful.views.walk.page_data import packed_walk, stage_data, walk_data, with_places
 
 PAGE = Path(__file__).parent / "page"
 MOST = 40  # words of a sentence that is typed into the page
-TABLES = 100_000  # numbers of all tables of weights
-MARK = "unheard"  # a word that document 002 does not print
-FEW = (3, 4)  # words of a text, and of the second one
-GROWN = {2: "N", 4: "M"}  # by how many words each is longer in another try; what is said there
+TABLES = 100_000  # numbers in all weight matrices of a variant that the page computes
+UNPRINTED = "unheard"  # a word that document 002 does not print
+FEW = (3, 4)  # words of the two sample texts
+GROWTH = {2: "N", 4: "M"}  # words added to each sample; axes that grow as much get this letter
 
 
-class Offered(NamedTuple):
-    """A walk of the page; one that is typed is computed there, on any sentence."""
+class PageWalk(NamedTuple):
+    """A walk in the page: computed there from typed text if `typed`, else stored as numbers."""
 
     label: str
     typed: bool
     data: bytes
 
 
-def of_variants(found: Explanation, options: dict[str, Any]) -> tuple[list[Offered], int]:
-    """All variants, and what document 004 (Zhang) prints; which is first.
+def variant_walks(first: Explanation, options: dict[str, Any]) -> tuple[list[PageWalk], int]:
+    """Return the walks of all variants and of document 004 (Zhang), and the index of `first`.
 
     Args:
-        found: the first one's walk. With a longer text, or wider, than a page computes in a moment
-            it is given as it is.
-        options: with which it was found, as `heedful.explain.explain`. The others have its seed
-            and positions, and their own sizes.
+        first: the walk that the page shows first. It is stored as numbers if its text or its
+            weights are too large to be computed while a reader types.
+        options: the options of `heedful.explain.explain` that made `first`. The other variants
+            share its seed and positions, and keep their default sizes.
     """
     chosen = options.get("variant", "simple")
-    own = {name: value for name, value in options.items() if name not in ("variant", "memory")}
-    shared = {name: value for name, value in own.items() if name in ("seed", "positions")}
-    offered = [
-        Offered(name, True, packed(as_typed(name, **(own if name == chosen else shared))))
-        if name != chosen or is_small(found)
-        else Offered(name, False, as_bytes(found))
+    sizes = {name: value for name, value in options.items() if name not in ("variant", "memory")}
+    shared = {name: value for name, value in sizes.items() if name in ("seed", "positions")}
+    walks = [
+        PageWalk(name, True, packed(variant_data(name, **(sizes if name == chosen else shared))))
+        if name != chosen or is_small(first)
+        else PageWalk(name, False, packed_walk(first))
         for name in VARIANTS
     ]
-    printed = Offered("document 004", False, as_bytes(document_004()))
-    return [*offered, printed], list(VARIANTS).index(chosen)
+    printed = PageWalk("document 004", False, packed_walk(document_004()))
+    return [*walks, printed], list(VARIANTS).index(chosen)
 
 
-def of_explanation(found: Explanation) -> list[Offered]:
-    """The walk of a model."""
-    return [Offered(found.title.partition(":")[0], False, as_bytes(found))]
+def model_walks(explanation: Explanation) -> list[PageWalk]:
+    """Return the walk through a model, stored as numbers."""
+    return [PageWalk(explanation.title.partition(":")[0], False, packed_walk(explanation))]
 
 
 def page(
-    offered: Sequence[Offered], *, first: int = 0, text: str = SENTENCE, memory: str = SECOND
+    walks: Sequence[PageWalk], *, first: int = 0, text: str = SENTENCE, memory: str = SECOND
 ) -> bytes:
-    """The whole page.
+    """Return the HTML page.
 
     Args:
-        offered: what it can show.
-        first: which of them it shows first.
-        text: the sentence on which it computes at first.
-        memory: the second one, which cross-attention looks at.
+        walks: the walks that a reader can choose from.
+        first: index of the walk that is shown first.
+        text: the initial sentence.
+        memory: the initial second sentence, which cross-attention reads.
     """
     begin, end = shell(
-        f"{offered[first].label} · heedful", PAGE / "file_source.js", [PAGE / "style.css"]
+        f"{walks[first].label} · heedful", PAGE / "file_source.js", [PAGE / "style.css"]
     )
-    about = packed(
+    header = packed(
         {
             "start": first,
             "text": text,
             "memory": memory,
             "walks": [
-                {"label": one.label, "typed": one.typed, "bytes": len(one.data)} for one in offered
+                {"label": each.label, "typed": each.typed, "bytes": len(each.data)}
+                for each in walks
             ],
         }
     )
-    return begin + element("walks", about + b"".join(one.data for one in offered)) + end
+    return begin + element("walks", header + b"".join(walk.data for walk in walks)) + end
 
 
-def is_small(found: Explanation) -> bool:
-    """Whether a page computes a variant's walk in a moment, with each letter that is typed."""
-    tables = sum(math.prod(stage.shape) for stage in found.stages if stage.rows == "width")
-    return tables <= TABLES and max(len(found.tokens), len(found.memory)) <= MOST
+def is_small(explanation: Explanation) -> bool:
+    """Whether the page can recompute a variant's walk at every keystroke."""
+    tables = sum(math.prod(stage.shape) for stage in explanation.stages if stage.rows == "width")
+    return tables <= TABLES and max(len(explanation.tokens), len(explanation.memory)) <= MOST
 
 
-def as_typed(variant: str, **options: Any) -> dict[str, Any]:
-    """The words and tables of a variant.
+def variant_data(variant: str, **options: Any) -> dict[str, Any]:
+    """Return the texts and weight matrices from which the page computes a variant.
 
     Args:
         variant: a name in `VARIANTS`.
-        options: as `explain`, but for the texts: dim, heads, head_dim, head, seed, positions.
+        options: those of `explain` except the texts: dim, heads, head_dim, head, seed, positions.
     """
-    first, second = GROWN
+    first, second = GROWTH
     more = (FEW[0] + first, FEW[1] + second)
-    short, longer = (_of(counts, variant, options) for counts in (FEW, more))
+    short, longer = (_sample(counts, variant, options) for counts in (FEW, more))
     stages = list(short.stages)
     width = short.stages[0].shape[-1]
     return {
-        **about(short),
+        **walk_data(short),
         "notes": _notes(variant, options),
         "seed": options.get("seed", 0),
         "width": width,
@@ -116,55 +117,55 @@ def as_typed(variant: str, **options: Any) -> dict[str, Any]:
         "most": MOST,
         "stages": [
             {
-                **described_stage(stages, stage),
-                **_sizes(stage, other),
-                **_numbers(stage, variant, options),
+                **stage_data(stages, stage),
+                **_symbolic_sizes(stage, other),
+                **_fixed_numbers(stage, variant, options),
             }
             for stage, other in zip(stages, longer.stages, strict=True)
         ],
     }
 
 
-def _of(counts: tuple[int, int], variant: str, options: dict[str, Any]) -> Explanation:
-    text, second = (" ".join([MARK] * count) for count in counts)
-    return _explained(text, second, variant, options)
+def _sample(counts: tuple[int, int], variant: str, options: dict[str, Any]) -> Explanation:
+    text, second = (" ".join([UNPRINTED] * count) for count in counts)
+    return _explain(text, second, variant, options)
 
 
-def _explained(text: str, second: str, variant: str, options: dict[str, Any]) -> Explanation:
+def _explain(text: str, second: str, variant: str, options: dict[str, Any]) -> Explanation:
     memory = second if variant == "cross" else None
     return explain(text, variant, memory=memory, **options)
 
 
-def _sizes(stage: Stage, other: Stage) -> dict[str, Any]:
-    """Shapes in which the number of words stands as N, that of the second text's as M."""
+def _symbolic_sizes(stage: Stage, longer: Stage) -> dict[str, Any]:
+    """Return shapes with N for the number of words, and M for that of the second text."""
     return {
-        "shape": _open(stage.shape, other.shape),
-        "chain": [_open(*pair) for pair in zip(stage.chain, other.chain, strict=True)],
+        "shape": _symbolic(stage.shape, longer.shape),
+        "chain": [_symbolic(*pair) for pair in zip(stage.chain, longer.chain, strict=True)],
     }
 
 
-def _open(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int | str]:
-    return [a if a == b else GROWN[b - a] for a, b in zip(shape, other, strict=True)]
+def _symbolic(shape: tuple[int, ...], longer: tuple[int, ...]) -> list[int | str]:
+    return [a if a == b else GROWTH[b - a] for a, b in zip(shape, longer, strict=True)]
 
 
-def _numbers(stage: Stage, variant: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Numbers that are the same for all sentences, and the text of a formula."""
-    found: dict[str, Any] = {}
+def _fixed_numbers(stage: Stage, variant: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers that do not depend on the sentence, and the text of the formula."""
+    data: dict[str, Any] = {}
     if stage.rows == "width":
-        found["numbers"] = stage.numbers().tolist()
+        data["numbers"] = stage.numbers().tolist()
     if stage.kind == "positions":
-        longest = _of((MOST, MOST), variant, options)
-        found["numbers"] = longest.stage(stage.name).numbers().tolist()
+        longest = _sample((MOST, MOST), variant, options)
+        data["numbers"] = longest.stage(stage.name).numbers().tolist()
     if stage.how is not None:
-        found["text"] = with_places(stage.how(0, 0, 0)).text
-    return found
+        data["text"] = with_places(stage.how(0, 0, 0)).text
+    return data
 
 
 def _notes(variant: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What is said of vectors that are all printed, partly, or not at all."""
+    """Return the notes for texts of which document 002 prints all, some or no words."""
     word = next(iter(DOCUMENT))
-    texts = {"all": word, "some": f"{word} {MARK}", "none": MARK}
-    said = {
-        name: list(_explained(text, text, variant, options).notes) for name, text in texts.items()
+    texts = {"all": word, "some": f"{word} {UNPRINTED}", "none": UNPRINTED}
+    notes = {
+        name: list(_explain(text, text, variant, options).notes) for name, text in texts.items()
     }
-    return {**said, "word": word}
+    return {**notes, "word": word}

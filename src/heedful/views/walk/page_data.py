@@ -1,7 +1,7 @@
-"""An explanation as data: for JSON, and as a page has it, its words, and numbers in arrays.
+"""A walk (the explanation of a text) as data: as JSON, and as JSON with arrays for its page.
 
-For a page, of a stage with too many numbers the first and the last rows and columns are kept, so
-that the page keeps to a size; of the vocabulary it is the likeliest tokens.
+To limit the size of the page, only the first and the last rows and columns of a large stage are
+stored, and only the likeliest tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,169 +16,163 @@ from torch import Tensor
 
 from heedful.explain import Answer, Explanation, Formula, Section, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.number_format import WrittenOut
-from heedful.views.walk.terminal_pages import asks
+from heedful.views.number_format import WorkedExample
+from heedful.views.walk.terminal_pages import has_query_rows
 
-BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
-LEAST = 8  # rows or columns that are always kept
-FORMULAS = 8_000  # numbers of a stage whose formulas are written out one by one
-VOICES = 3  # answers whose likeliest tokens are kept
-PLACES = 16  # tokens of which the whole vocabulary was computed
-WHOLE, TABLE = 1_000_000, 20_000  # numbers of a step in JSON, of a table; of larger ones, corners
-CORNER = 8  # rows or columns of these
-ROOM = 200  # letters of a number written out
+BYTES = 3_400_000  # of numbers, four bytes each; a third more as base64 in the page
+LEAST = 8  # rows or columns that are always stored
+FORMULAS = 8_000  # numbers per stage that are stored with their formula
+ANSWERS = 3  # answers whose likeliest tokens are stored
+POSITIONS = 16  # rows of logits that are stored besides those of the answers
+WHOLE, TABLE = 1_000_000, 20_000  # most numbers of a step, of a weight matrix, in full in JSON
+CORNER = 8  # rows or columns in JSON of a larger step
+ROOM = 200  # characters of a number that is written out
 
 
-class Kept(NamedTuple):
-    """Which rows and columns of a stage are in the file."""
+class Region(NamedTuple):
+    """The rows and columns of a stage that the file stores."""
 
     rows: Sequence[int]
     columns: Sequence[int]
 
 
-def as_bytes(found: Explanation, room: int = BYTES) -> bytes:
-    """All of an explanation for the page, as `wire.packed` writes it.
-
-    Args:
-        found: of a text.
-        room: bytes for numbers.
-    """
-    stages = _listed(found)
-    kept = _chosen(found, stages, room)
+def packed_walk(walk: Explanation, room: int = BYTES) -> bytes:
+    """Pack a walk with at most `room` bytes of numbers, in the format of `wire.packed`."""
+    stages = _all_stages(walk)
+    regions = _stored_regions(walk, stages, room)
     arrays: dict[str, Tensor] = {}
-    described = []
-    for i, (stage, part) in enumerate(zip(stages, kept, strict=True)):
-        arrays[f"numbers {i}"] = stage.part(part.rows, part.columns)
+    descriptions = []
+    for i, (stage, region) in enumerate(zip(stages, regions, strict=True)):
+        arrays[f"numbers {i}"] = stage.part(region.rows, region.columns)
         if stage.bias is not None:
-            arrays[f"bias {i}"] = stage.bias[..., list(part.columns)]
-        formulas, more = _formulas(stage, part)
+            arrays[f"bias {i}"] = stage.bias[..., list(region.columns)]
+        formulas, more = _formulas(stage, region)
         arrays |= {f"{name} {i}": array for name, array in more.items()}
-        described.append({**described_stage(stages, stage), **_cut(found, stage, part), **formulas})
-    return packed({**about(found), "stages": described}, **arrays)
+        indices = _stored_indices(walk, stage, region)
+        descriptions.append({**stage_data(stages, stage), **indices, **formulas})
+    return packed({**walk_data(walk), "stages": descriptions}, **arrays)
 
 
-def about(found: Explanation) -> dict[str, Any]:
-    """What is said of all stages together."""
-    order = {id(stage): n for n, section in enumerate(found.sections) for stage in section.stages}
+def walk_data(walk: Explanation) -> dict[str, Any]:
+    """Return the data of a walk without its stages."""
+    order = {id(stage): n for n, section in enumerate(walk.sections) for stage in section.stages}
     return {
-        **facts(found),
-        "asked": found.asked,
-        "missing": found.missing,
-        "vocabulary": len(found.vocabulary),
-        "answers": [_answer(found, one) for one in found.answers],
-        "sections": [
-            {"title": each.title, "brief": each.kind == "blocks"} for each in found.sections
-        ],
-        "section": [order.get(id(stage)) for stage in _listed(found)],
+        **summary(walk),
+        "asked": walk.predicted,
+        "missing": walk.missing,
+        "vocabulary": len(walk.vocabulary),
+        "answers": [_answer(walk, answer) for answer in walk.answers],
+        "sections": [{"title": s.title, "brief": s.kind == "blocks"} for s in walk.sections],
+        "section": [order.get(id(stage)) for stage in _all_stages(walk)],
     }
 
 
-def described_stage(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
-    """The words of a stage, and which others it was made of, by their places."""
-    places = {id(each): place for place, each in enumerate(stages)}
+def stage_data(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
+    """Return the texts of a stage, and its inputs as indices into `stages`."""
+    indices = {id(each): i for i, each in enumerate(stages)}
     return {
-        **words(stage),
+        **stage_summary(stage),
         "kind": stage.kind,
         "step": stage.step,
-        "factors": [places[id(each)] for each in stage.factors or ()],
-        "sources": [places[id(each)] for each in stage.sources],
+        "factors": [indices[id(each)] for each in stage.factors or ()],
+        "sources": [indices[id(each)] for each in stage.sources],
         "reads": stage.reads,
     }
 
 
-def _listed(found: Explanation) -> list[Stage]:
-    """All stages, and behind them those that are read and belong to no section."""
-    stages = list(found.stages)
-    known = {id(stage) for stage in stages}
+def _all_stages(walk: Explanation) -> list[Stage]:
+    """Return the stages of all sections, then their inputs that belong to no section."""
+    stages = list(walk.stages)
+    ids = {id(stage) for stage in stages}
     for stage in list(stages):
-        for read in (*(stage.factors or ()), *stage.sources):
-            if id(read) not in known:
-                known.add(id(read))
-                stages.append(read)
+        for source in (*(stage.factors or ()), *stage.sources):
+            if id(source) not in ids:
+                ids.add(id(source))
+                stages.append(source)
     return stages
 
 
-def _chosen(found: Explanation, stages: Sequence[Stage], room: int) -> list[Kept]:
-    """What is kept of each stage, so that all fits; each has at most as many numbers as another."""
-    likeliest = _likeliest(found)
-    wide = [_wide(stage) for stage in stages]
-    most = max(math.prod(stage.shape) * each for stage, each in zip(stages, wide, strict=True))
+def _stored_regions(walk: Explanation, stages: Sequence[Stage], room: int) -> list[Region]:
+    """Choose the region of each stage; the same limit for all stages makes the total fit."""
+    likeliest = _likeliest(walk)
+    costs = [_cost(stage) for stage in stages]
+    most = max(math.prod(s.shape) * cost for s, cost in zip(stages, costs, strict=True))
     while True:
-        kept = [
-            _kept(found, stage, most // each, likeliest)
-            for stage, each in zip(stages, wide, strict=True)
+        regions = [
+            _stored_region(walk, stage, most // cost, likeliest)
+            for stage, cost in zip(stages, costs, strict=True)
         ]
         total = sum(
-            4 * each * _heads(stage) * len(part.rows) * len(part.columns)
-            for stage, each, part in zip(stages, wide, kept, strict=True)
+            4 * cost * _heads(stage) * len(region.rows) * len(region.columns)
+            for stage, cost, region in zip(stages, costs, regions, strict=True)
         )
         if total <= room or most <= LEAST**2:
-            return kept
+            return regions
         most = most * 3 // 4
 
 
-def _kept(found: Explanation, stage: Stage, most: int, likeliest: Sequence[int]) -> Kept:
-    """At most so many numbers of a stage, where more than the least are there."""
+def _stored_region(walk: Explanation, stage: Stage, most: int, likeliest: Sequence[int]) -> Region:
+    """Choose at most `most` numbers of a stage, but at least `LEAST` rows and columns."""
     rows, columns = stage.shape[-2:]
     if stage.how is not None:
         most = min(most, FORMULAS)
     if stage.columns == "vocabulary":
-        places = [answer.place for answer in found.answers]
-        some = {*_ends(rows, PLACES), *places[-VOICES:]}
-        of_table = stage.rows == "width"
-        return Kept(_ends(rows, most) if of_table else sorted(some), likeliest)
+        positions = [answer.place for answer in walk.answers]
+        chosen = {*_ends(rows, POSITIONS), *positions[-ANSWERS:]}
+        is_table = stage.rows == "width"
+        return Region(_ends(rows, most) if is_table else sorted(chosen), likeliest)
     while _heads(stage) * rows * columns > most and max(rows, columns) > LEAST:
         if rows > columns:
             rows = max(LEAST, rows * 3 // 4)
         else:
             columns = max(LEAST, columns * 3 // 4)
-    return Kept(_ends(stage.shape[-2], rows), _ends(stage.shape[-1], columns))
+    return Region(_ends(stage.shape[-2], rows), _ends(stage.shape[-1], columns))
 
 
 def _ends(size: int, count: int) -> Sequence[int]:
-    """So many of all: three of four are the first ones, the others the last."""
+    """Return `count` of `size` indices: three quarters from the start, the rest from the end."""
     if size <= count:
         return range(size)
     last = max(1, count // 4)
     return [*range(count - last), *range(size - last, size)]
 
 
-def _likeliest(found: Explanation) -> list[int]:
-    """The tokens of the vocabulary that are kept, the likeliest at the last answer first."""
-    answers = found.answers[-VOICES:][::-1]
-    if not answers and found.vocabulary:
-        last = found.answer(len(found.tokens) - 1)
+def _likeliest(walk: Explanation) -> list[int]:
+    """Return the token ids that are stored, beginning with the likeliest of the last answer."""
+    answers = walk.answers[-ANSWERS:][::-1]
+    if not answers and walk.vocabulary:
+        last = walk.answer(len(walk.tokens) - 1)
         answers = () if last is None else (last,)
-    ids = dict.fromkeys(one.id for answer in answers for one in answer.likeliest)
-    return list(ids) or list(range(min(LEAST, len(found.vocabulary))))
+    ids = dict.fromkeys(token.id for answer in answers for token in answer.likeliest)
+    return list(ids) or list(range(min(LEAST, len(walk.vocabulary))))
 
 
 def _heads(stage: Stage) -> int:
     return math.prod(stage.shape[:-2])
 
 
-def _wide(stage: Stage) -> int:
-    """How many numbers a number takes, with those of its formula: the last row has most."""
-    last = stage.shape[-2] - 1
+def _cost(stage: Stage) -> int:
+    """Return how many numbers are stored per number: itself and those of its formula."""
+    last = stage.shape[-2] - 1  # its formulas have the most numbers
     return 1 if stage.how is None else 1 + len(with_places(stage.how(0, last, 0)).numbers)
 
 
-def _cut(found: Explanation, stage: Stage, part: Kept) -> dict[str, Any]:
-    """The places of rows and columns that are kept, where not all are; names of the vocabulary."""
-    said: dict[str, Any] = {}
+def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str, Any]:
+    """Return the stored rows and columns unless they are all, and the names of stored tokens."""
+    data: dict[str, Any] = {}
     sizes = stage.shape[-2:]
-    for name, kept, size in zip(part._fields, part, sizes, strict=True):
-        if len(kept) < size:
-            said[name] = list(kept)
+    for name, indices, size in zip(region._fields, region, sizes, strict=True):
+        if len(indices) < size:
+            data[name] = list(indices)
     if stage.columns == "vocabulary":
-        said["names"] = [found.vocabulary[id] for id in part.columns]
-    return said
+        data["names"] = [walk.vocabulary[id] for id in region.columns]
+    return data
 
 
-def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """How each kept number comes about: the texts, which of them is whose, and their numbers.
+def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the formula texts, the index of each number's text, and the formulas' numbers.
 
-    A formula of fewer numbers than others has zeros after its own.
+    The numbers of shorter formulas are padded with zeros.
     """
     if stage.how is None:
         return {}, {}
@@ -186,16 +180,16 @@ def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tenso
     whole: list[list[int]] = []
     which, numbers = [], []
     for head in range(_heads(stage)):
-        for row in part.rows:
-            for column in part.columns:
-                made = with_places(stage.how(head, row, column))
-                if made.text not in texts:
-                    texts[made.text] = len(texts)
-                    whole.append([n for n, x in enumerate(made.numbers) if isinstance(x, int)])
-                which.append(texts[made.text])
-                numbers.append(made.numbers)
+        for row in region.rows:
+            for column in region.columns:
+                formula = with_places(stage.how(head, row, column))
+                if formula.text not in texts:
+                    texts[formula.text] = len(texts)
+                    whole.append([n for n, x in enumerate(formula.numbers) if isinstance(x, int)])
+                which.append(texts[formula.text])
+                numbers.append(formula.numbers)
     most = max(map(len, numbers))
-    padded = [[*own, *[0] * (most - len(own))] for own in numbers]
+    padded = [[*each, *[0] * (most - len(each))] for each in numbers]
     more = {"formulas": torch.tensor(padded, dtype=torch.float64)}
     if len(texts) > 1:
         more["which"] = torch.tensor(which, dtype=torch.uint8)
@@ -203,95 +197,97 @@ def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def with_places(formula: Formula) -> Formula:
-    """A formula that says where a number stands has its places as numbers."""
+    """Move the indices out of a formula that only locates a number: "row 3" becomes "row {}"."""
     if formula.numbers:
         return formula
     places = tuple(int(digits) for digits in re.findall(r"\d+", formula.text))
     return Formula(re.sub(r"\d+", "{}", formula.text), places)
 
 
-def as_data(found: Explanation, places: Sequence[int] | None = None) -> dict[str, Any]:
-    """All of an explanation; where a query is followed, its rows alone.
+def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return a walk as JSON data.
 
     Args:
-        found: of a text.
-        places: where the token stands that is followed; the first of them is.
+        walk: the explanation of a text.
+        places: positions of the token to follow, if any. Then steps with a row per query contain
+            only the row of the first position.
     """
-    about = facts(found)
-    row, answers = None, found.answers
+    data = summary(walk)
+    row, answers = None, walk.answers
     if places is not None:
         row = places[0]
-        about["query"] = {"token": found.tokens[row], "place": row, "places": list(places)}
-        answer = found.answer(row)
+        data["query"] = {"token": walk.tokens[row], "place": row, "places": list(places)}
+        answer = walk.answer(row)
         answers = () if answer is None else (answer,)
-    if found.vocabulary:
-        about |= {"asked": found.asked, "missing": found.missing}
-        about["answers"] = [_answer(found, answer) for answer in answers]
-    about["groups"] = [
+    if walk.vocabulary:
+        data |= {"asked": walk.predicted, "missing": walk.missing}
+        data["answers"] = [_answer(walk, answer) for answer in answers]
+    data["groups"] = [
         {
             "title": section.title,
             "layer": section.layer,
             "brief": section.kind == "blocks",
             "steps": [stage.name for stage in section.stages],
         }
-        for section in found.sections
+        for section in walk.sections
     ]
     return {
-        **about,
+        **data,
         "steps": [
-            {"group": number, **_step(found, section, stage, row)}
-            for number, section in enumerate(found.sections)
+            {"group": number, **_step(walk, section, stage, row)}
+            for number, section in enumerate(walk.sections)
             for stage in section.stages
         ],
     }
 
 
-def facts(found: Explanation) -> dict[str, Any]:
-    """What an explanation is of."""
+def summary(walk: Explanation) -> dict[str, Any]:
+    """Return the title, notes, tokens and sizes of a walk."""
     names = ("title", "notes", "tokens", "memory", "layers", "layer", "heads", "head")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(walk, name) for name in names}
 
 
-def words(stage: Stage) -> dict[str, Any]:
-    """What a step is called, its sizes, and what is said of it."""
+def stage_summary(stage: Stage) -> dict[str, Any]:
+    """Return the name, sizes and texts of a stage."""
     names = ("name", "shape", "formula", "sentence", "chain")
     return {name: getattr(stage, name) for name in names} | {"axes": [stage.rows, stage.columns]}
 
 
-def _answer(found: Explanation, answer: Answer) -> dict[str, Any]:
+def _answer(walk: Explanation, answer: Answer) -> dict[str, Any]:
     return {
         "place": answer.place,
-        "token": found.tokens[answer.place],
-        "likeliest": [one._asdict() for one in answer.likeliest],
+        "token": walk.tokens[answer.place],
+        "likeliest": [token._asdict() for token in answer.likeliest],
     }
 
 
-def _step(found: Explanation, section: Section, stage: Stage, row: int | None) -> dict[str, Any]:
-    """A step with its numbers; `indices` says which rows and columns these are."""
+def _step(walk: Explanation, section: Section, stage: Stage, row: int | None) -> dict[str, Any]:
+    """Return a step with its numbers; `indices` are their rows and columns."""
     *_, high, wide = stage.shape
     rows, columns = range(high), range(wide)
-    if row is not None and asks(stage):
+    if row is not None and has_query_rows(stage):
         rows = range(row, row + 1)
     size = math.prod(stage.shape[:-2]) * len(rows) * wide
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
     step = {
-        **words(stage),
+        **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
-        "written_out": _written_out(found, section, stage, row),
+        "written_out": _written_out(walk, section, stage, row),
         "whole": whole and len(rows) == high,
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),
     }
     if stage.columns == "vocabulary":
-        step["labels"] = [found.vocabulary[id] for id in chosen[1]]
+        step["labels"] = [walk.vocabulary[id] for id in chosen[1]]
     return step
 
 
-def _written_out(found: Explanation, section: Section, stage: Stage, row: int | None) -> str | None:
-    """One number as its own sum."""
-    here = min(1, stage.shape[-2] - 1) if row is None or stage.rows != "tokens" else row
-    lines = WrittenOut(found, section).example(stage, here, ROOM)
+def _written_out(walk: Explanation, section: Section, stage: Stage, row: int | None) -> str | None:
+    """Write out how one number of the stage is computed."""
+    if row is None or stage.rows != "tokens":
+        row = min(1, stage.shape[-2] - 1)
+    lines = WorkedExample(walk, section).example(stage, row, ROOM)
     return "".join(line.plain for line in lines) or None
 
 
@@ -300,7 +296,7 @@ def _corner(indices: range) -> list[int]:
 
 
 def _finite(numbers: Any) -> Any:
-    """The same nested lists with null for −inf, which JSON does not know."""
+    """Replace −inf in nested lists by null, because JSON has no infinity."""
     if isinstance(numbers, list):
         return [_finite(number) for number in numbers]
     return numbers if math.isfinite(numbers) else None

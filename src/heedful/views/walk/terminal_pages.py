@@ -1,7 +1,7 @@
-"""The steps from a text to a word as a page in a terminal: what happened, the formula, the numbers.
+"""The walk in a terminal: each step's formula, sentence and numbers.
 
-Small matrices stand there whole, large ones at their corners. No line is longer than the
-terminal is wide, and without colours the page says the same.
+Large matrices are abbreviated. No line is wider than the terminal, and colour never carries
+information that the text lacks.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ from rich.console import Console
 from rich.text import Text
 
 from heedful.explain import Answer, Explanation, Section, Stage
-from heedful.views.model_summary import written as as_torch
+from heedful.views.model_summary import shape_text
 from heedful.views.number_format import (
+    FULL,
     GAP,
-    WHOLE,
     Labels,
     Matrix,
-    WrittenOut,
+    WorkedExample,
     bar,
     beside,
+    formatter,
     shade,
     visible,
-    written,
 )
 from heedful.views.terminal import fit
 
 MARGIN, WIDEST = 3, 130
-WIDE = 100  # from so many cells on, matrices of one step stand side by side
-MANY, BETWEEN = 40, 3  # tokens that are listed, and the cells between two of them
-ROWS, TABLE = 7, 5  # rows of vectors, and of weights, where a whole model is shown
-FEW = 3  # answers that are given with all their words
+WIDE = 100  # cells; from this width on, matrices of one step stand side by side
+MANY, BETWEEN = 40, 3  # tokens that are listed; cells between two of them
+ROWS, TABLE = 7, 5  # rows of activations and of weight matrices in the walk of a model
+FEW = 3  # answers that are shown in full
 
 
 def show(screen: Console, explanation: Explanation) -> None:
-    """Print every step, with the numbers of all tokens."""
+    """Print every step of an explanation, with the numbers of all tokens."""
     page = Page(screen, explanation)
     page.top()
     for section in explanation.sections:
         page.open(section)
-        for stages in together(section.stages):
+        for stages in by_step(section.stages):
             page.stage(*stages)
     page.answers(explanation.answers)
 
 
-def together(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """The stages in order, those of one step together."""
-    steps = itertools.groupby(enumerate(stages), lambda one: one[1].step or one[0])
+def by_step(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+    """Group the stages of each step, in order."""
+    steps = itertools.groupby(enumerate(stages), lambda numbered: numbered[1].step or numbered[0])
     return ([stage for _, stage in step] for _, step in steps)
 
 
-def asks(stage: Stage) -> bool:
-    """Whether a stage has a row for the token that is followed, which keys and values have not."""
+def has_query_rows(stage: Stage) -> bool:
+    """Whether the rows of a stage are queries; those of keys and values are not."""
     return stage.rows == "tokens" and stage.kind not in ("key", "value")
 
 
 class Page:
-    """What is printed of an explanation on a console, step after step.
+    """Prints the steps of an explanation on a console.
 
-    `query` is the place of the token that is followed. Of several heads the chosen one is shown,
-    and the weights of the others where one layer alone is shown.
+    `query` is the position of the token to follow, if any. Only the explanation's head is shown;
+    in the walk of a variant, the weights of the other heads are shown too.
     """
 
     def __init__(self, screen: Console, explanation: Explanation, query: int | None = None) -> None:
@@ -72,44 +72,43 @@ class Page:
         self.room = max(20, min(screen.width, WIDEST) - MARGIN)
         self.whole_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
-        self.written_out = WrittenOut(explanation, self.section)
+        self.worked_example = WorkedExample(explanation, self.section)
         self._number = itertools.count(1)
 
     def top(self) -> None:
-        """What is shown, where its numbers come from, and the tokens with their places."""
-        found = self.explanation
-        name, _, says = found.title.partition(": ")
+        """Print the title, the chosen layer and head, the notes, and a variant's tokens."""
+        walk = self.explanation
+        name, _, subtitle = walk.title.partition(": ")
         self.screen.print()
-        self.say("heedful explain ", "bold", (f"· {name}", "bold"), (f"  {says}", "dim"), margin=0)
-        chosen = []
-        if found.layers > 1:
-            chosen.append(
-                f"Layer {found.layer} of {found.layers} is opened; --layer opens another."
-            )
-        if found.heads > 1:
-            chosen.append(f"Head {found.head} of {found.heads}; --head shows another.")
-        if chosen:
-            self.say(" ".join(chosen), margin=0)
-        for note in found.notes:
+        parts = ((f"· {name}", "bold"), (f"  {subtitle}", "dim"))
+        self.say("heedful explain ", "bold", *parts, margin=0)
+        hints = []
+        if walk.layers > 1:
+            hints.append(f"Layer {walk.layer} of {walk.layers} in full; --layer selects another.")
+        if walk.heads > 1:
+            hints.append(f"Head {walk.head} of {walk.heads}; --head selects another.")
+        if hints:
+            self.say(" ".join(hints), margin=0)
+        for note in walk.notes:
             self.say(note, "dim", margin=0)
         if self.whole_model:
             return
-        for name, tokens in (("tokens", found.tokens), ("tokens of the memory", found.memory)):
+        for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
                 self._head(name, f"{len(tokens):,}")
-                self._tokens(tokens, self.query if tokens is found.tokens else None)
+                self._tokens(tokens, self.query if tokens is walk.tokens else None)
 
     def open(self, section: Section) -> None:
-        """The heading of a section, where there are several."""
+        """Begin a section, with a heading in the walk of a model."""
         self.section = section
-        self.written_out = WrittenOut(self.explanation, section)
+        self.worked_example = WorkedExample(self.explanation, section)
         if self.whole_model:
             self.screen.print()
             self.say(f"── {section.title} ──", "bold cyan", margin=0)
 
     def stage(self, *stages: Stage) -> None:
-        """One step, or several that belong together, with all tokens."""
-        if self._said_in_short(stages[0]):
+        """Print the stages of one step, for all tokens."""
+        if self._print_brief(stages[0]):
             return
         self._title(*stages)
         several = len(stages) > 1
@@ -125,62 +124,61 @@ class Page:
         self._print(words, *beside(blocks, self.room), self._example(stages[0], self.room))
 
     def answers(self, answers: Sequence[Answer]) -> None:
-        """The likeliest tokens at one place or several, or why there are none."""
-        found = self.explanation
+        """Print the likeliest tokens of each answer, or why the model has none."""
+        walk = self.explanation
         if len(answers) > FEW:
-            self._head(f"likeliest {found.asked} each token", f"{len(answers):,}")
+            self._head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
             for i in _listed(len(answers)):
-                self._line(Text("…", "dim") if i is None else self._in_short(answers[i]))
+                self._line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
             answers = answers[-1:]
         for answer in answers:
-            token = visible(found.tokens[answer.place])
-            where = f"{found.asked} {token} @{answer.place}"
-            self._head(
-                f"likeliest {where}", f"{len(answer.likeliest)} of {len(found.vocabulary):,}"
-            )
-            labels = Labels([one.token for one in answer.likeliest])
-            self._bars([one.probability for one in answer.likeliest], labels)
+            token = visible(walk.tokens[answer.place])
+            title = f"likeliest {walk.predicted} {token} @{answer.place}"
+            self._head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
+            labels = Labels([candidate.token for candidate in answer.likeliest])
+            self._bars([candidate.probability for candidate in answer.likeliest], labels)
             self.say("The longest bar is the largest probability.", "dim")
-        if found.missing:
+        if walk.missing:
             self.screen.print()
-            self.say(found.missing)
+            self.say(walk.missing)
 
     def say(self, text: str, style: str = "", *more: tuple[str, str], margin: int = MARGIN) -> None:
-        """A paragraph, wrapped to the width."""
+        """Print a paragraph, wrapped to the width."""
         paragraph = Text.assemble((text, style), *more)
         for line in self._wrapped(paragraph, self.room + MARGIN - margin):
             self._line(line, margin)
 
-    def _said_in_short(self, stage: Stage) -> bool:
-        """A step of which a list or a line is enough: the ids, and blocks that are not opened."""
+    def _print_brief(self, stage: Stage) -> bool:
+        """Print token ids as a list, and a block in brief as a line; return whether it did."""
         if stage.columns == "id":
             self._head("tokens and their ids", f"{stage.shape[0]:,}")
-            places = [place for place in _listed(stage.shape[0]) if place is not None]
-            ids = dict(zip(places, stage.part(places, [0])[:, 0].tolist(), strict=True))
+            indices = [index for index in _listed(stage.shape[0]) if index is not None]
+            ids = dict(zip(indices, stage.part(indices, [0])[:, 0].tolist(), strict=True))
             query = self.query if stage.rows == "tokens" else None
             self._tokens(self.explanation.labels(stage.rows), query, ids)
         elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
-            said = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
+            text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
             number = f"{next(self._number):>2} "
-            for i, line in enumerate(self._wrapped(said, self.room)):
+            for i, line in enumerate(self._wrapped(text, self.room)):
                 self._line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
 
-    def _in_short(self, answer: Answer) -> Text:
-        """A place, its token, and the three likeliest."""
+    def _answer_line(self, answer: Answer) -> Text:
+        """Return a position, its token, and the three likeliest tokens."""
         token = visible(self.explanation.tokens[answer.place])
         words = [
-            f"{visible(one.token)} {100 * one.probability:.1f} %" for one in answer.likeliest[:FEW]
+            f"{visible(candidate.token)} {100 * candidate.probability:.1f} %"
+            for candidate in answer.likeliest[:FEW]
         ]
         return Text.assemble(
             (f"{answer.place:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
         )
 
     def _high(self, stage: Stage) -> int:
-        """How many rows are shown at the most."""
+        """Return the largest number of rows to show of a stage."""
         if not self.whole_model or stage.kind == "weights":
-            return WHOLE
+            return FULL
         return TABLE if stage.rows == "width" else ROWS
 
     def _wrapped(self, paragraph: Text, room: int) -> list[Text]:
@@ -190,7 +188,7 @@ class Page:
         return lines
 
     def _print(self, *parts: list[Text]) -> None:
-        """Parts with an empty line between them."""
+        """Print the parts, with an empty line between two of them."""
         for i, part in enumerate(part for part in parts if part):
             if i:
                 self.screen.print()
@@ -198,7 +196,7 @@ class Page:
                 self._line(line)
 
     @property
-    def _place(self) -> int:
+    def _row(self) -> int:
         return self.query or 0
 
     def _head(self, name: str, shape: str) -> None:
@@ -213,55 +211,54 @@ class Page:
         self._head(names, shapes[0] if len(shapes) == 1 else "; ".join(map(_shape, stages)))
 
     def _words(self, stages: Sequence[Stage], room: int) -> list[Text]:
-        """The formulas, the shapes on the way, and what happened."""
-        said = [Text(stage.formula, "cyan") for stage in stages if stage.formula]
+        """Return the formulas, the chains of shapes, and the sentences, without repetitions."""
+        texts = [Text(stage.formula, "cyan") for stage in stages if stage.formula]
         chains = dict.fromkeys(stage.chain for stage in stages if stage.chain)
-        said += [Text(" → ".join(as_torch(shape) for shape in chain)) for chain in chains]
-        said += [
-            Text(sentence) for sentence in dict.fromkeys(s.sentence for s in stages) if sentence
-        ]
+        texts += [Text(" → ".join(map(shape_text, chain))) for chain in chains]
+        sentences = dict.fromkeys(stage.sentence for stage in stages)
+        texts += [Text(sentence) for sentence in sentences if sentence]
         if self.coloured and stages[0].kind == "weights" and self.query is None:
-            said.append(Text("The brighter, the more.", "dim"))
-        return [line for text in said for line in self._wrapped(text, room)]
+            texts.append(Text("Brighter cells are larger weights.", "dim"))
+        return [line for text in texts for line in self._wrapped(text, room)]
 
     def _tokens(
         self, tokens: Sequence[str], query: int | None, ids: dict[int, int] | None = None
     ) -> None:
         lines = [Text()]
-        for place in _listed(len(tokens)):
-            one = Text("…", "dim")
-            if place is not None:
-                style = "bold reverse" if place == query else "bold"
-                one = Text.assemble((f"{place} ", "dim"), (visible(tokens[place]), style))
-                one.append(f" {ids[place]}" if ids else "")
+        for index in _listed(len(tokens)):
+            item = Text("…", "dim")
+            if index is not None:
+                style = "bold reverse" if index == query else "bold"
+                item = Text.assemble((f"{index} ", "dim"), (visible(tokens[index]), style))
+                item.append(f" {ids[index]}" if ids else "")
             gap = " " * BETWEEN if lines[-1] else ""
-            if lines[-1].cell_len + len(gap) + one.cell_len > self.room and lines[-1]:
+            if lines[-1].cell_len + len(gap) + item.cell_len > self.room and lines[-1]:
                 lines.append(Text())
                 gap = ""
-            lines[-1] = Text.assemble(lines[-1], gap, one)
+            lines[-1] = Text.assemble(lines[-1], gap, item)
         self._print([part for line in lines for part in self._wrapped(line, self.room)])
 
     def _line(self, line: Text, margin: int = MARGIN) -> None:
-        shown = Text.assemble(" " * margin, line)
+        padded = Text.assemble(" " * margin, line)
         if not self.coloured:
-            shown.rstrip()
-        self.screen.print(shown, no_wrap=True, overflow="ellipsis", crop=True)
+            padded.rstrip()
+        self.screen.print(padded, no_wrap=True, overflow="ellipsis", crop=True)
 
     def _matrices(self, stage: Stage, titled: bool = False) -> list[Matrix]:
-        """The matrix of the chosen head; of a single layer's weights, those of other heads too."""
-        found = self.explanation
-        others = [head for head in range(found.heads) if head != found.head]
+        """Return the matrix of the explanation's head; for a variant's weights, of all heads."""
+        walk = self.explanation
+        others = [head for head in range(walk.heads) if head != walk.head]
         several = stage.kind == "weights" and others and not self.whole_model
         return [
             Matrix(
                 (stage.shape[-2], stage.shape[-1]),
-                Labels(found.labels(stage.rows)),
-                Labels(found.labels(stage.columns)),
+                Labels(walk.labels(stage.rows)),
+                Labels(walk.labels(stage.columns)),
                 partial(self._part, stage, head=head),
                 title=stage.name if titled else f"head {head}" if several else "",
                 heat=self.coloured and stage.kind == "weights",
             )
-            for head in [found.head, *(others if several else ())]
+            for head in [walk.head, *(others if several else ())]
         ]
 
     def _part(
@@ -270,15 +267,15 @@ class Page:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
     def _example(self, stage: Stage, room: int) -> list[Text]:
-        """One number of the stage, written out."""
-        row = min(1, stage.shape[-2] - 1) if self.query is None else self._place
-        lines = self.written_out.example(stage, row, room)
+        """Write out how one number of the stage is computed."""
+        row = min(1, stage.shape[-2] - 1) if self.query is None else self._row
+        lines = self.worked_example.example(stage, row, room)
         return [part for line in lines for part in self._wrapped(line, room)]
 
     def _bars(self, numbers: Sequence[float], labels: Labels) -> None:
-        """A bar for each of some shares, the longest for the largest."""
+        """Print a bar per share; the largest share has the longest bar."""
         names = [labels(i) for i in range(len(numbers))]
-        write, width, top = written(numbers), self._width(names), max(numbers) or 1.0
+        write, width, top = formatter(numbers), self._width(names), max(numbers) or 1.0
         cells = max(len(write(number)) for number in numbers)
         room = min(60, self.room - width - 4 - cells)
         for name, number in zip(names, numbers, strict=True):
@@ -294,14 +291,14 @@ class Page:
 
 
 def _listed(count: int) -> list[int | None]:
-    """The places of the tokens that are listed."""
+    """Return the indices of `count` tokens to list; None stands for the ones left out."""
     if count <= MANY:
         return list(range(count))
     return [*range(MANY // 2), None, *range(count - 5, count)]
 
 
 def _shape(stage: Stage) -> str:
-    """`4 heads × 6 × 8`, or `6 × 128`."""
+    """Write the shape of a stage: `4 heads × 6 × 8`, or `6 × 128`."""
     shape = " × ".join(f"{size:,}" for size in stage.shape[-2:])
     if len(stage.shape) < 3:
         return shape

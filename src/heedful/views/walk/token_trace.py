@@ -1,4 +1,4 @@
-"""One token followed through the steps, its sums written out."""
+"""The walk of a single token in a terminal, with its sums written out."""
 
 from __future__ import annotations
 
@@ -7,55 +7,52 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from heedful.explain import Explanation, Stage
-from heedful.views.number_format import WHOLE, Labels, corners, written
+from heedful.views.number_format import FULL, Labels, corners, formatter
 from heedful.views.terminal import fit
-from heedful.views.walk.terminal_pages import Page, asks, together
+from heedful.views.walk.terminal_pages import Page, by_step, has_query_rows
 
-LARGEST = 12  # keys that are shown, where there are many
+LARGEST = 12  # keys that are shown of more than `FULL`
 
 
 def follow(screen: Console, explanation: Explanation, places: Sequence[int]) -> None:
-    """Print every step for one token alone, its sums written out.
+    """Print every step for a single token, with its sums written out.
 
     Args:
-        screen: where to.
-        explanation: of the text.
-        places: where the token stands; the first of them is followed.
+        screen: the console to print on.
+        explanation: the explanation of a text.
+        places: positions of the token; the first one is followed.
     """
-    page = Followed(screen, explanation, places[0])
+    page = TokenPage(screen, explanation, places[0])
     page.top()
     if len(places) > 1:
         others = ", ".join(f"@{place}" for place in places[1:6]) + ("…" if len(places) > 6 else "")
-        page.say(
-            f"It stands at {len(places)} places. Here the first, @{places[0]}; see also "
-            f"--query {others}."
-        )
+        page.say(f"This is the first of {len(places)} occurrences. The others: --query {others}.")
     for section in explanation.sections:
         page.open(section)
-        for stages in together(section.stages):
-            asking = [stage for stage in stages if asks(stage)]
-            answering = [stage for stage in stages if not asks(stage)]
-            for stage in asking:
+        for stages in by_step(section.stages):
+            queries = [stage for stage in stages if has_query_rows(stage)]
+            rest = [stage for stage in stages if not has_query_rows(stage)]
+            for stage in queries:
                 page.row(stage)
-            if len(answering) > 1:
-                page.stage(*answering)
-            elif answering:
-                page.row(*answering)
+            if len(rest) > 1:
+                page.stage(*rest)
+            elif rest:
+                page.row(*rest)
     answer = explanation.answer(places[0])
     page.answers(() if answer is None else (answer,))
 
 
-class Followed(Page):
-    """A page with the rows of one token alone."""
+class TokenPage(Page):
+    """A page with the rows of a single token."""
 
     def row(self, stage: Stage) -> None:
-        """One step for the followed token alone."""
-        if self._said_in_short(stage):
+        """Print one step of the followed token."""
+        if self._print_brief(stage):
             return
         self._title(stage)
         self._print(self._words([stage], self.room))
         self.screen.print()
-        if not asks(stage):
+        if not has_query_rows(stage):
             self._print(self._matrices(stage)[0].lines(self.room, high=self._high(stage)))
         elif stage.columns in ("tokens", "memory"):
             self._pairs(stage)
@@ -64,26 +61,26 @@ class Followed(Page):
         elif stage.factors and stage.shape[-1] <= LARGEST:
             self._products(stage, range(stage.shape[-1]), Labels(()))
         else:
-            self._print(self._matrices(stage)[0].lines(self.room, only=[self._place]))
+            self._print(self._matrices(stage)[0].lines(self.room, only=[self._row]))
             if example := self._example(stage, self.room):
                 self.screen.print()
                 self._print(example)
 
     def _numbers(self, stage: Stage, columns: Sequence[int]) -> list[float]:
-        """Some numbers of the followed token."""
-        return self._part(stage, [self._place], columns, self.explanation.head)[0]
+        """Return numbers of the followed token."""
+        return self._part(stage, [self._row], columns, self.explanation.head)[0]
 
     def _keys(self) -> list[int]:
-        """The keys to show of the followed query: all, or those with the largest weights."""
+        """Return the keys to show: all, or those with the largest weights."""
         stage = self.section.stage("weights")
         count = stage.shape[-1]
-        if count <= WHOLE:
+        if count <= FULL:
             return list(range(count))
         weights = self._numbers(stage, range(count))
         return sorted(sorted(range(count), key=lambda m: -weights[m])[:LARGEST])
 
     def _pairs(self, stage: Stage) -> None:
-        """A line for each key: its dot product, its score, or its weight as a bar."""
+        """Print a line per key: a dot product, a changed score, or a bar of the weight."""
         keys = self._keys()
         labels = Labels(self.explanation.labels(stage.columns))
         if stage.factors is not None:
@@ -93,46 +90,49 @@ class Followed(Page):
             self.say("The longest bar is the largest weight.", "dim")
         else:
             self._changes(self.section.before(stage), stage, keys, labels)
-        left = stage.shape[-1] - len(keys)
-        if left and stage.kind == "weights":
+        rest = stage.shape[-1] - len(keys)
+        if rest and stage.kind == "weights":
             share = max(0.0, 1 - sum(self._numbers(stage, keys)))
-            self.say(f"… and {left:,} others, with {share:.4f} of the weight together", "dim")
-        elif left:
-            self.say(f"… those with the largest weights; {left:,} others", "dim")
+            self.say(f"… and {rest:,} others, whose weights sum to {share:.4f}", "dim")
+        elif rest:
+            self.say(f"… the keys with the largest weights; {rest:,} others", "dim")
 
     def _products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
-        write, width = written(numbers), self._width([labels(column) for column in columns])
+        write, width = (
+            formatter(numbers),
+            self._width([labels(column) for column in columns]),
+        )
         for column, number in zip(columns, numbers, strict=True):
             total = f" = {write(number)}"
             room = self.room - width - 2 - len(total)
-            made = self.written_out.sum_of(stage, self._place, column, room)
-            self._labelled(labels(column), width, made, (total, "bold"))
+            terms = self.worked_example.sum_of(stage, self._row, column, room)
+            self._labelled(labels(column), width, terms, (total, "bold"))
 
     def _changes(self, before: Stage, stage: Stage, keys: Sequence[int], labels: Labels) -> None:
-        """From the numbers of the stage before to those of this one."""
+        """Print the change of each key's number from the stage before."""
         old, new = self._numbers(before, keys), self._numbers(stage, keys)
-        write, width = written([*old, *new]), self._width([labels(key) for key in keys])
+        write, width = formatter([*old, *new]), self._width([labels(key) for key in keys])
         cells = max(len(write(number)) for number in [*old, *new])
         for key, was, now in zip(keys, old, new, strict=True):
-            shown = (fit(write(now), cells), "bold" if now > -float("inf") else "dim")
-            self._labelled(labels(key), width, f"{fit(write(was), cells)} → ", shown)
+            last = (fit(write(now), cells), "bold" if now > -float("inf") else "dim")
+            self._labelled(labels(key), width, f"{fit(write(was), cells)} → ", last)
 
     def _sum(self, stage: Stage) -> None:
-        """The context as a weighted sum of values."""
+        """Print the context as a weighted sum of values."""
         weights, value = self.section.stage("weights"), (stage.factors or (stage, stage))[1]
         keys = self._keys()
         labels = Labels(self.explanation.labels(value.rows))
         shares = self._numbers(weights, keys)
-        write, width = written(shares), self._width([labels(key) for key in keys])
+        write, width = formatter(shares), self._width([labels(key) for key in keys])
         cells = max(len(write(share)) for share in shares)
         columns = corners(value.shape[-1], max(3, (self.room - width - cells - 9) // 9))
-        shown = [column for column in columns if column is not None]
-        vectors = self._part(value, keys, shown, self.explanation.head)
-        total = self._numbers(stage, shown)
-        form = written([number for vector in vectors for number in vector])
+        indices = [column for column in columns if column is not None]
+        vectors = self._part(value, keys, indices, self.explanation.head)
+        total = self._numbers(stage, indices)
+        form = formatter([number for vector in vectors for number in vector])
         wide = max(len(form(n)) for vector in vectors for n in vector)
-        wide = max(wide, *(len(written(total)(n)) for n in total))
+        wide = max(wide, *(len(formatter(total)(n)) for n in total))
         for i, (key, share, vector) in enumerate(zip(keys, shares, vectors, strict=True)):
             sign = "+ " if i else "  "
             text = f"{sign}{fit(write(share), cells)} × {_vector(vector, columns, form, wide)}"
@@ -140,12 +140,12 @@ class Followed(Page):
         if len(keys) < value.shape[-2]:
             self._labelled("…", width, f"+ … {value.shape[-2] - len(keys):,} others", ("", ""))
         text = " " * cells + "   = "
-        self._labelled("", width, text, (_vector(total, columns, written(total), wide), "bold"))
+        self._labelled("", width, text, (_vector(total, columns, formatter(total), wide), "bold"))
 
 
 def _vector(
     numbers: Sequence[float], columns: Sequence[int | None], form: Callable[[float], str], wide: int
 ) -> str:
     rest = iter(numbers)
-    shown = ["…" if column is None else fit(form(next(rest)), wide) for column in columns]
-    return "[" + "  ".join(shown) + "]"
+    parts = ["…" if column is None else fit(form(next(rest)), wide) for column in columns]
+    return "[" + "  ".join(parts) + "]"

@@ -1,85 +1,86 @@
-// What is shown, as the words of an address, and back. What is not understood is passed over.
+// The state of the page as parameters of an address, and back. Invalid parameters are ignored.
 import { batch } from "./html.js";
-import { asWords, fromWords } from "./segments/segments.js";
-import { TABS, WHOLE } from "./state.js";
+import { fromParameter, toParameter } from "./segments/segments.js";
+import { FULL_VIEW, TABS } from "./state.js";
 
 /** @import { State } from "./state.js" */
 
-/** What can be gone back to. @param {State} state */
-export const headOf = (state) => `${state.at.value} ${state.head.value}`;
+/** The state whose changes are steps of the browser's history. @param {State} state */
+export const historyStep = (state) => `${state.path.value} ${state.head.value}`;
 
-/** @param {State} state */
-export function written(state) {
+/** The state as an address. @param {State} state */
+export function toAddress(state) {
   const { x, y, scale } = state.view.value;
-  const [cell, held, second] = [state.cell.value, state.held.value, state.second.value];
+  const [cell, lines, second] = [state.cell.value, state.highlighted.value, state.second.value];
   /** @type {Record<string, string>} */
-  const words = { call: state.at.value.join("."), head: String(state.head.value) };
-  if (scale) words.view = [x, y, scale].map((n) => +n.toPrecision(7)).join(",");
-  // a cell that is only pointed at is not worth an address
+  const params = { call: state.path.value.join("."), head: String(state.head.value) };
+  if (scale) params.view = [x, y, scale].map((n) => +n.toPrecision(7)).join(",");
+  // the address keeps only a pinned cell
   if (cell && state.pinned.value) {
-    words.cell = `${cell.query},${cell.key}`;
-    words.pinned = "1";
+    params.cell = `${cell.query},${cell.key}`;
+    params.pinned = "1";
   }
-  if (held.query !== null) words.row = String(held.query);
-  if (held.key !== null) words.column = String(held.key);
-  if (state.reduce.value !== "max") words.reduce = state.reduce.value;
-  if (state.colours.value !== "sqrt") words.colours = state.colours.value;
-  if (!state.sink.value) words.sink = "0";
-  if (state.profile.value !== "row") words.profile = state.profile.value;
-  if (state.tab.value !== "map") words.tab = state.tab.value;
-  if (state.pane.value !== state.firstPane) words.pane = state.pane.value;
-  const { source, target } = state.segments.kept.value[state.segments.key.value] ?? {};
-  if (source) words.marks = asWords(source);
-  if (target?.length) words.written = asWords(target);
-  if (second) words.beside = `${second.at.join(".")}.${second.head}`;
-  if (state.theme.value) words.theme = state.theme.value;
-  return new URLSearchParams(words).toString();
+  if (lines.query !== null) params.row = String(lines.query);
+  if (lines.key !== null) params.column = String(lines.key);
+  if (state.reduce.value !== "max") params.reduce = state.reduce.value;
+  if (state.colours.value !== "sqrt") params.colours = state.colours.value;
+  if (!state.sink.value) params.sink = "0";
+  if (state.profile.value !== "row") params.profile = state.profile.value;
+  if (state.tab.value !== "map") params.tab = state.tab.value;
+  if (state.pane.value !== state.firstPane) params.pane = state.pane.value;
+  const { source, target } = state.segments.byText.value[state.segments.key.value] ?? {};
+  if (source) params.marks = toParameter(source);
+  if (target?.length) params.written = toParameter(target);
+  if (second) params.beside = `${second.path.join(".")}.${second.head}`;
+  if (state.theme.value) params.theme = state.theme.value;
+  return new URLSearchParams(params).toString();
 }
 
-/** @param {State} state @param {string} text */
-export function read(state, text) {
-  const words = new URLSearchParams(text);
+/** Set the state from an address. @param {State} state @param {string} text */
+export function fromAddress(state, text) {
+  const params = new URLSearchParams(text);
   const numbers = (/** @type {string} */ name, /** @type {string} */ separator) =>
-    words.has(name) ? (words.get(name) ?? "").split(separator).map(whole) : [];
-  /** @template {string} T @param {string} name @param {T[]} known @param {T} else_ */
-  const oneOf = (name, known, else_) => known.find((one) => one === words.get(name)) ?? else_;
+    params.has(name) ? (params.get(name) ?? "").split(separator).map(integer) : [];
+  /** @template {string} T @param {string} name @param {T[]} values @param {T} fallback */
+  const option = (name, values, fallback) => values.find((v) => v === params.get(name)) ?? fallback;
   batch(() => {
-    const at = numbers("call", ".");
-    const head = whole(words.get("head"));
-    state.choose(state.has(at) ? at : state.at.value, head);
+    const path = numbers("call", ".");
+    const head = integer(params.get("head"));
+    state.choose(state.has(path) ? path : state.path.value, head);
     const [, N, M] = state.call.value.shape;
     const beside = numbers("beside", ".");
     state.second.value = null;
     if (state.has(beside.slice(0, 3))) state.sides[1].choose(beside.slice(0, 3), beside[3]);
-    state.view.value = viewOf(words.get("view"));
+    state.view.value = viewOf(params.get("view"));
     const [query, key] = numbers("cell", ",");
-    const is = query < N && key < M;
-    state.cell.value = is ? { query, key } : null;
-    state.pinned.value = is && words.get("pinned") === "1";
-    const [row, column] = [whole(words.get("row")), whole(words.get("column"))];
-    state.held.value = { query: row < N ? row : null, key: column < M ? column : null };
-    state.reduce.value = oneOf("reduce", ["max", "mean"], "max");
-    state.colours.value = oneOf("colours", ["sqrt", "linear", "log"], "sqrt");
-    state.sink.value = words.get("sink") !== "0";
-    state.profile.value = oneOf("profile", ["row", "column"], "row");
-    state.tab.value = oneOf("tab", TABS, "map");
+    const isInside = query < N && key < M;
+    state.cell.value = isInside ? { query, key } : null;
+    state.pinned.value = isInside && params.get("pinned") === "1";
+    const [row, column] = [integer(params.get("row")), integer(params.get("column"))];
+    state.highlighted.value = { query: row < N ? row : null, key: column < M ? column : null };
+    state.reduce.value = option("reduce", ["max", "mean"], "max");
+    state.colours.value = option("colours", ["sqrt", "linear", "log"], "sqrt");
+    state.sink.value = params.get("sink") !== "0";
+    state.profile.value = option("profile", ["row", "column"], "row");
+    state.tab.value = option("tab", TABS, "map");
     const pane = state.tab.value === "segments" ? "segments" : state.firstPane;
-    state.pane.value = oneOf("pane", ["weight", "segments"], pane);
+    state.pane.value = option("pane", ["weight", "segments"], pane);
     const { segments } = state;
-    const source = fromWords(words.get("marks") ?? "", segments.size("source"));
-    const target = fromWords(words.get("written") ?? "", segments.size("target"), source.length);
-    if (words.has("marks")) segments.put({ source, target });
-    state.theme.value = oneOf("theme", ["", "light", "dark"], "");
+    const [marks, targetMarks] = [params.get("marks") ?? "", params.get("written") ?? ""];
+    const source = fromParameter(marks, segments.size("source"));
+    const target = fromParameter(targetMarks, segments.size("target"), source.length);
+    if (params.has("marks")) segments.replace({ source, target });
+    state.theme.value = option("theme", ["", "light", "dark"], "");
   });
 }
 
-/** A whole number from 0, or NaN. @param {string | null} text */
-function whole(text) {
+/** A non-negative integer, or NaN. @param {string | null} text */
+function integer(text) {
   return text !== null && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
 }
 
 /** @param {string | null} text */
 function viewOf(text) {
   const [x, y, scale] = (text ?? "").split(",").map(Number);
-  return scale > 0 && Number.isFinite(x + y + scale) ? { x, y, scale } : WHOLE;
+  return scale > 0 && Number.isFinite(x + y + scale) ? { x, y, scale } : FULL_VIEW;
 }

@@ -1,104 +1,103 @@
-// The page: one screen. What it shows stands in `state`, what it is told comes from `source`.
-
-import { headOf, read, written } from "./address.js";
+// The page as a component. Its state is in `state`; its data comes from `source`.
+import { fromAddress, historyStep, toAddress } from "./address.js";
 import { Notice } from "./controls.js";
 import { HeadsPane } from "./heads/heads.js";
 import { Heads } from "./heads/scores.js";
-import { follow, system } from "./host.js";
+import { follow, systemTheme } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { MapPane } from "./map/map.js";
 import { Profile } from "./map/profile.js";
-import { Scale, Under } from "./map/scale.js";
-import { asked } from "./request.js";
-import { Who } from "./segments/segment_table.js";
+import { LegendBar, Scale } from "./map/scale.js";
+import { liveAnswer } from "./request.js";
+import { SegmentPane } from "./segments/segment_table.js";
 import { Shares } from "./segments/shares.js";
 import { Help, listen } from "./shortcuts.js";
 import { State, TABS } from "./state.js";
 import { Generation } from "./text/generation.js";
-import { Growing } from "./text/live_text.js";
+import { LiveText } from "./text/live_text.js";
 import { TextPane } from "./text/text.js";
 import { Tokens } from "./tokens.js";
-import { Top } from "./toolbar.js";
-import { Steps, Tour } from "./tour.js";
-import { Moments } from "./training_steps.js";
+import { Toolbar } from "./toolbar.js";
+import { Tour, TourCards } from "./tour.js";
+import { TrainingSteps } from "./training_steps.js";
 import { Weight } from "./weight/weight.js";
 
 /** @import { Painter } from "./map/painter.js" */
 /** @import { Host, Source } from "./types.js" */
 
 /**
- * Draw the page into an element. It fills the element, listens only inside of it and changes
- * nothing else, but for what the host gives.
+ * Render the page into an element. It fills the element and touches nothing outside it, except
+ * through `host`.
  * @param {HTMLElement} element @param {Source} source @param {Host} [host]
- * @returns {Promise<() => void>} what takes it away again
+ * @returns {Promise<() => void>} removes the page
  */
 export async function mount(element, source, host = {}) {
   let unfollow = () => {};
-  let undress = () => {};
+  let unfollowTheme = () => {};
   try {
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
     if (host.address)
       unfollow = follow(
         host.address,
-        (text) => read(state, text),
-        () => written(state),
-        () => headOf(state),
+        (text) => fromAddress(state, text),
+        () => toAddress(state),
+        () => historyStep(state),
       );
-    else state.choose(state.at.value, Number.NaN);
-    undress = dress(state, host.theme ?? system());
+    else state.choose(state.path.value, Number.NaN);
+    unfollowTheme = followTheme(state, host.theme ?? systemTheme());
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
-    const said = String(/** @type {any} */ (error).message ?? error);
-    render(html`<p class="wrong">${said}</p>`, element);
+    const message = String(/** @type {any} */ (error).message ?? error);
+    render(html`<p class="wrong">${message}</p>`, element);
   }
   return () => {
     unfollow();
-    undress();
+    unfollowTheme();
     render(null, element);
   };
 }
 
-/** Wear what is worn around the page; ends that. @param {State} state @param {import("./types.js").Theme} theme */
-function dress(state, theme) {
-  const read = () => (state.around.value = theme.read());
+/** Follow the theme around the page; return a function that stops this. @param {State} state @param {import("./types.js").Theme} theme */
+function followTheme(state, theme) {
+  const read = () => (state.hostTheme.value = theme.read());
   read();
   return theme.follow(read);
 }
 
-/** What the views share: tokens, heads, and answers that follow what is shown. @param {State} state @param {Source} source */
-function parts(state, source) {
-  const of = (/** @type {Record<string, any>} */ more) => ({ call: state.where.value, ...more });
-  const at = () => state.cell.value;
+/** Objects that several views share: tokens, heads, and answers that follow the state. @param {State} state @param {Source} source */
+function sharedObjects(state, source) {
+  const fields = (/** @type {any} */ more) => ({ call: state.callId.value, ...more });
+  const [head, cell] = [() => state.head.value, () => state.cell.value];
   const line = (/** @type {"row" | "column"} */ name, /** @type {"query" | "key"} */ axis) =>
-    asked(source, () => at() && [name, of({ heads: state.head.value, at: at()?.[axis] })], 60);
+    liveAnswer(source, () => cell() && [name, fields({ heads: head(), at: cell()?.[axis] })], 60);
   const [first, second] = [0, 1].map(() => signal(/** @type {Painter | null} */ (null)));
   const tokens = new Tokens(source);
   const painters = () =>
-    /** @type {Painter[]} */ ([first.peek(), second.peek()].filter((one) => one !== null));
+    /** @type {Painter[]} */ ([first.peek(), second.peek()].filter((painter) => painter !== null));
   return {
     tokens,
     heads: new Heads(source, state),
-    growing: new Growing(source, state, tokens, painters),
+    liveText: new LiveText(source, state, tokens, painters),
     painters,
     tour: new Tour(),
     scale: new Scale(),
     shares: new Shares(source, state),
     first,
     second,
-    cell: asked(source, () => at() && ["cell", of({ head: state.head.value, ...at() })], 30),
+    cell: liveAnswer(source, () => cell() && ["cell", fields({ head: head(), ...cell() })], 30),
     row: line("row", "query"),
     column: line("column", "key"),
   };
 }
 
-/** @param {{state: State, source: Source, host: Host}} given */
+/** @param {{state: State, source: Source, host: Host}} props */
 function Page({ state, source, host }) {
-  const [made] = useState(() => parts(state, source));
-  const { tokens, heads, growing, tour, scale, shares, first, second, painters } = made;
-  const { cell, row, column } = made;
+  const [shared] = useState(() => sharedObjects(state, source));
+  const { tokens, heads, liveText, tour, scale, shares, first, second, painters } = shared;
+  const { cell, row, column } = shared;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
-  const [helped, setHelped] = useState(false);
+  const [isHelpOpen, setHelpOpen] = useState(false);
   useEffect(() => {
     const target = host.keys ?? /** @type {HTMLElement} */ (page.current);
     const unlisten = listen(
@@ -109,27 +108,27 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const one of [cell, row, column, heads, growing, shares]) one.end();
+      for (const part of [cell, row, column, heads, liveText, shares]) part.end();
     };
   }, []);
-  const map = (/** @type {any} */ side, /** @type {any} */ where) =>
-    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
-  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
-    <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} growing=${growing} painter=${first} painters=${painters} help=${() => setHelped(true)} />
-      <${Moments} state=${state} />
-      <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
-    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
+  const map = (/** @type {any} */ side, /** @type {any} */ slot) =>
+    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
+  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.activeTheme.value}`}>
+    <div class="above"><${Toolbar} state=${state} source=${source} host=${host} tokens=${tokens} liveText=${liveText} painter=${first} painters=${painters} help=${() => setHelpOpen(true)} />
+      <${TrainingSteps} state=${state} />
+      <${Generation} state=${state} liveText=${liveText} tokens=${tokens} /></div>
+    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.openTab(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
       <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>
-      ${first.value ? html`<${Under} state=${state} painter=${first.value} />` : null}
+      ${first.value ? html`<${LegendBar} state=${state} painter=${first.value} />` : null}
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
-    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} growing=${growing} /></div>
-    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
-    ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${Who} state=${state} source=${source} shares=${shares} /></aside>` : null}
+    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} liveText=${liveText} /></div>
+    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} /></aside>
+    ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${SegmentPane} state=${state} source=${source} shares=${shares} /></aside>` : null}
     <${Notice} state=${state} />
-    <${Steps} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
-    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} grows=${growing.isThere} learns=${Boolean(state.about.moments?.length)} />` : null}
+    <${TourCards} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
+    ${isHelpOpen ? html`<${Help} close=${() => setHelpOpen(false)} tour=${() => tour.go(0)} canGenerate=${liveText.isAvailable} hasSteps=${Boolean(state.about.moments?.length)} />` : null}
   </div></div>`;
 }

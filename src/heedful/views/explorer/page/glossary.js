@@ -1,137 +1,137 @@
-// What the words mean: under the pointer, for a finger, for the keyboard and a screen reader.
+// Definitions of terms, shown in tooltips by pointer, touch and keyboard.
 import { html, useEffect, useRef, useState } from "./html.js";
 
 /** @type {Record<string, string>} */
-const MEANS = {
-  query: "What a token asks for: a vector that is compared with every key.",
-  key: "What a token offers to those that ask: a vector that queries are compared with.",
-  value: "What a token hands on to those that look at it, as long as it is attended to.",
-  position: "The place of a token in its text, from 0.",
-  score: "How well a query fits a key: their numbers multiplied pairwise, and added up.",
-  scale: "What every score is multiplied by; mostly one over the root of the width of a key.",
-  softcap: "cap · tanh(score / cap): no score can be larger than the cap.",
-  bias: "A number that the model adds to the score, for the distance of two tokens for example.",
-  mask: "Which keys a query may see at all. Hidden ones get no weight, and have no colour of the scale.",
-  dimensions: "The numbers that a query and a key are made of, one product for each.",
+const DEFINITIONS = {
+  query: "The vector of the attending token; it is compared with every key.",
+  key: "The vector of an attended token; queries are compared with it.",
+  value: "The vector that a token passes on to the queries that attend to it.",
+  position: "The index of a token in its text, from 0.",
+  score: "The dot product of query and key, after scale, soft cap and bias.",
+  scale: "The factor of every query · key product; usually 1 / √(key width).",
+  softcap: "cap · tanh(score / cap): limits every score to the range −cap to cap.",
+  bias: "A number that the model adds to the score, for example for the distance of two tokens.",
+  mask: "The keys that a query may attend to. Masked cells have no weight and are hatched in the map.",
+  dimensions: "The components of query and key: one product for each.",
   "log-sum-exp":
-    "The logarithm of e^score added up over the row. Taking it off makes the row sum to one.",
-  softmax: "e to the power of each score, divided by the sum of them over the row.",
-  "learned sink":
-    "A score of the model's own for attending to nothing; it takes its share of the row.",
-  "grouped heads": "Several query heads that share one head of keys and values.",
-  head: "One of several ways of attending that run side by side in a layer.",
-  weight: "The share of a row that a key gets. The weights of a row sum to one.",
-  row: "All weights of one query: where it looks.",
-  column: "All weights on one key: who looks at it.",
-  chance:
-    "What the same rows would give with their keys shuffled among those that the mask allows.",
-  sampled: "Computed from some of the queries; the exact number follows.",
-  pooled: "One number for many cells: the largest of them, or their mean.",
-  "half precision": "Stored in 16 bits: right to about three digits.",
-  proved: "These weights times the values gave the model's own output.",
-  unproved: "The numbers could not be compared with the model's output.",
-  refuted: "The numbers are not the model's: no weights are shown.",
-  told: "The layer itself, or the user, said which axis is texts, heads, queries and keys.",
-  verified: "Changed inputs showed which axis is texts, heads, queries and keys.",
-  usual: "Texts, heads, queries and keys are taken in the usual order, and their sizes fit.",
-  guessed: "Which axis is texts, heads, queries and keys is a guess: another choice was possible.",
+    "The logarithm of the sum of exp(score) over the row. Subtracting it from the scores makes the weights sum to one.",
+  softmax: "exp(score) of each key, divided by the sum over the row.",
+  "learned sink": "A learned score for attending to no key; it takes a share of each row.",
+  "grouped heads":
+    "Grouped-query attention: several query heads share one head of keys and values.",
+  head: "One of several attention computations that run in parallel in a layer.",
+  weight: "The share of the query's attention that a key gets. The weights of a row sum to one.",
+  row: "All weights of one query: what it attends to.",
+  column: "All weights on one key: which queries attend to it.",
+  chance: "The expected score if each row's weights were shuffled among its unmasked keys.",
+  sampled: "Estimated from some of the queries; the exact number follows.",
+  pooled: "One number for several cells: their maximum or mean.",
+  "half precision": "Stored in 16 bits: accurate to about three digits.",
+  proved: "These weights times the values reproduce the model's output.",
+  unproved: "The weights could not be compared with the model's output.",
+  refuted: "The computed weights do not reproduce the model's output, so none are shown.",
+  told: "The layer or the user specified which axes are sequences, heads, queries and keys.",
+  verified: "Changed inputs showed which axes are sequences, heads, queries and keys.",
+  usual: "The axes are assumed to be sequences, heads, queries and keys; their sizes match.",
+  guessed:
+    "Which axes are sequences, heads, queries and keys is a guess: other orders were possible.",
   entropy:
-    "How spread out the rows are, on average, in nats: 0 is one key, log(keys) is all alike.",
-  distance: "How far from itself a token looks on average, in tokens.",
+    "The mean entropy of the rows, in nats: 0 for a single key, log(number of keys) for uniform weights.",
+  distance: "The mean distance between query and attended key, in tokens.",
 };
 
-/** What each kind of head does, in a sentence for who hears of it first. @type {Record<string, string>} */
-const TELLS = {
-  previous: "It looks at the token just before.",
-  sink: "It rests on the first token, as heads do that have nothing to say here.",
-  self: "It looks at the token itself.",
-  local: "It looks a few tokens around.",
-  broad: "It spreads over all that it may see.",
-  induction: "It looks at what came after this token the last time.",
-  duplicate: "It looks at earlier occurrences of this token.",
-  "-": "No score of it is high, sure and above chance.",
+/** What heads of each kind do, in a sentence for beginners. @type {Record<string, string>} */
+const KIND_SENTENCES = {
+  previous: "It attends to the previous token.",
+  sink: "It attends to the first token, as heads often do when their pattern does not occur.",
+  self: "It attends to the token itself.",
+  local: "It attends to tokens nearby.",
+  broad: "It spreads its attention over all tokens.",
+  induction: "It attends to the token that followed an earlier occurrence of this token.",
+  duplicate: "It attends to earlier occurrences of this token.",
+  "-": "None of its scores is high, well supported and above chance.",
 };
 
-/** @typedef {{definition: string, source: string}} Word what the library says of a score */
+/** @typedef {{definition: string, source: string}} ScoreDefinition */
 
-/** The library's own words for the scores of heads. @type {Record<string, Word>} */
-const words = {};
+/** The library's definitions of head scores. @type {Record<string, ScoreDefinition>} */
+const scores = {};
 
-/** Take over what the library says of scores. @param {Record<string, Word> | undefined} given */
-export function learn(given) {
-  Object.assign(words, given ?? {});
+/** Add the library's definitions of scores. @param {Record<string, ScoreDefinition> | undefined} definitions */
+export function addScores(definitions) {
+  Object.assign(scores, definitions ?? {});
 }
 
-/** What a kind of head does. @param {string} kind */
-export const tells = (kind) => TELLS[kind] ?? "";
+/** What heads of a kind do. @param {string} kind */
+export const kindSentence = (kind) => KIND_SENTENCES[kind] ?? "";
 
-/** What a word means; "" where nothing is known. @param {string} word */
+/** The definition of a term; "" if there is none. @param {string} word */
 export function meaning(word) {
-  const known = words[word];
-  if (!known) return MEANS[word] ?? TELLS[word] ?? "";
-  const { definition, source } = known;
+  const score = scores[word];
+  if (!score) return DEFINITIONS[word] ?? KIND_SENTENCES[word] ?? "";
+  const { definition, source } = score;
   return `${definition[0].toUpperCase()}${definition.slice(1)}. ${source}.`;
 }
 
-/** A word that says what it means. @param {any} shown @param {string} [word] its name here */
-export function Term(shown, word = shown) {
-  return html`<${Told} shown=${shown} says=${meaning(word)} />`;
+/** A term with its definition in a tooltip. @param {any} text @param {string} [word] its entry here */
+export function Term(text, word = text) {
+  return html`<${WithTip} text=${text} tip=${meaning(word)} />`;
 }
 
-/** The word for numbers that are not exact, and why no exact ones follow. @param {{answer: import("./types.js").Answer}} given */
-export function Word({ answer }) {
+/** The precision of numbers that are not exact, and why no exact ones follow. @param {{answer: import("./types.js").Answer}} props */
+export function Precision({ answer }) {
   const { word, note } = answer;
   if (!word || word === "exact") return null;
   return html`<span class="quiet">${Term(word)}${note ? `: ${note}` : ""}</span>`;
 }
 
-/** Anything with an explanation of its own. @param {any} shown @param {string} says */
-export function Explained(shown, says) {
-  return html`<${Told} shown=${shown} says=${says} />`;
+/** Any text with a tooltip. @param {any} text @param {string} tip */
+export function Explained(text, tip) {
+  return html`<${WithTip} text=${text} tip=${tip} />`;
 }
 
-let told = 0; // so that two pages in one document do not share an id
+let lastId = 0; // shared by all pages of a document, so that ids are unique
 
-/** @param {{shown: any, says: string}} given */
-function Told({ shown, says }) {
+/** @param {{text: any, tip: string}} props */
+function WithTip({ text, tip }) {
   const [open, setOpen] = useState(false);
-  const id = useState(() => `told-${++told}`)[0];
+  const id = useState(() => `tip-${++lastId}`)[0];
   const word = useRef(/** @type {HTMLButtonElement | null} */ (null));
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const timer = useRef(0);
   useEffect(() => {
     if (!open || !box.current || !word.current) return;
     box.current.showPopover?.();
-    below(box.current, word.current);
-  }, [open, says]);
+    placeBelow(box.current, word.current);
+  }, [open, tip]);
   useEffect(() => () => clearTimeout(timer.current), []);
-  if (!says) return shown;
-  const soon = (/** @type {boolean} */ will, /** @type {number} */ pause) => {
+  if (!tip) return text;
+  const setLater = (/** @type {boolean} */ isOpen, /** @type {number} */ pause) => {
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => setOpen(will), pause);
+    timer.current = setTimeout(() => setOpen(isOpen), pause);
   };
-  const now = (/** @type {boolean} */ will) => soon(will, 0);
-  const keys = (/** @type {KeyboardEvent} */ event) => {
+  const set = (/** @type {boolean} */ isOpen) => setLater(isOpen, 0);
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (event.key !== "Escape" || !open) return;
     event.stopPropagation();
-    now(false);
+    set(false);
   };
-  return html`<span class="told" onPointerEnter=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && soon(true, 120)}
-    onPointerLeave=${() => soon(false, 120)}><button type="button" class="term" ref=${word} aria-describedby=${open ? id : undefined}
-      onFocus=${(/** @type {FocusEvent} */ e) => /** @type {HTMLElement} */ (e.target).matches(":focus-visible") && now(true)}
-      onBlur=${() => now(false)} onClick=${() => now(!open)} onKeyDown=${keys}>${shown}</button>${
+  return html`<span class="with-tip" onPointerEnter=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && setLater(true, 120)}
+    onPointerLeave=${() => setLater(false, 120)}><button type="button" class="term" ref=${word} aria-describedby=${open ? id : undefined}
+      onFocus=${(/** @type {FocusEvent} */ e) => /** @type {HTMLElement} */ (e.target).matches(":focus-visible") && set(true)}
+      onBlur=${() => set(false)} onClick=${() => set(!open)} onKeyDown=${onKeyDown}>${text}</button>${
         open
-          ? html`<span class="tip" role="tooltip" popover="manual" id=${id} ref=${box}>${says}</span>`
+          ? html`<span class="tip" role="tooltip" popover="manual" id=${id} ref=${box}>${tip}</span>`
           : null
       }</span>`;
 }
 
-/** Put a box under what it belongs to, or above where there is no room. @param {HTMLElement} box @param {HTMLElement} of */
-export function below(box, of) {
-  const at = of.getBoundingClientRect();
-  box.style.left = "8px"; // where it is as wide as it would be
-  const { offsetWidth: wide, offsetHeight: high } = box;
-  const hasRoom = at.bottom + 6 + high < innerHeight || at.top < high + 6;
-  box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - wide - 8))}px`;
-  box.style.top = `${hasRoom ? at.bottom + 6 : at.top - high - 6}px`;
+/** Place a box below an element, or above it if there is no room. @param {HTMLElement} box @param {HTMLElement} element */
+export function placeBelow(box, element) {
+  const edges = element.getBoundingClientRect();
+  box.style.left = "8px"; // where it has its full width
+  const { offsetWidth: width, offsetHeight: height } = box;
+  const hasRoom = edges.bottom + 6 + height < innerHeight || edges.top < height + 6;
+  box.style.left = `${Math.max(8, Math.min(edges.left, document.documentElement.clientWidth - width - 8))}px`;
+  box.style.top = `${hasRoom ? edges.bottom + 6 : edges.top - height - 6}px`;
 }

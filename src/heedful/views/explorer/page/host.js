@@ -1,39 +1,38 @@
-// Where a page stands that has a window to itself: its keys are the window's, its address too; or
-// a frame, which has keys and no address.
+// What surrounds the page: a window of its own with keys and an address, or a frame with keys only.
 import { effect } from "./html.js";
 
 /** @import { Address, Host } from "./types.js" */
 
-const PAUSE = 200; // milliseconds for which nothing changes before the address does
+const PAUSE = 200; // milliseconds without changes before the address is updated
 
 /**
- * Keep an address and what is shown the same; ends that.
- * @param {Address} address @param {(text: string) => void} read take over what it says
- * @param {() => string} written what is shown, as an address
- * @param {() => string} step what of it can be gone back to
+ * Keep the address and the state of the page equal; return a function that stops this.
+ * @param {Address} address @param {(text: string) => void} read set the state from an address
+ * @param {() => string} state the state as an address
+ * @param {() => string} step the part of the state whose changes are steps of the history
  */
-export function follow(address, read, written, step) {
+export function follow(address, read, state, step) {
   read(address.read());
   const unfollow = address.follow(() => read(address.read()));
-  let waiting = 0;
-  let stood = step();
+  let timer = 0;
+  let before = step();
   const stop = effect(() => {
-    const [text, now] = [written(), step()];
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      if (address.read() !== text) address.write(text, now !== stood);
-      stood = now;
+    const [text, now] = [state(), step()];
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      if (address.read() !== text) address.write(text, now !== before);
+      before = now;
     }, PAUSE);
   });
   return () => {
     unfollow();
     stop();
-    clearTimeout(waiting);
+    clearTimeout(timer);
   };
 }
 
-/** What the system wears. @returns {import("./types.js").Theme} */
-export function system() {
+/** The system's theme. @returns {import("./types.js").Theme} */
+export function systemTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   return {
     read: () => (dark.matches ? "dark" : "light"),
@@ -44,16 +43,16 @@ export function system() {
   };
 }
 
-/** @returns {Host} */
-export function alone() {
-  const here = () => location.hash.slice(1);
+/** A page with a window of its own. @returns {Host} */
+export function windowHost() {
+  const hash = () => location.hash.slice(1);
   return {
     keys: document,
     wheel: true,
     address: {
-      read: here,
+      read: hash,
       write(text, isStep) {
-        if (isStep && here()) history.pushState(null, "", `#${text}`);
+        if (isStep && hash()) history.pushState(null, "", `#${text}`);
         else history.replaceState(null, "", `#${text}`);
       },
       follow(changed) {
@@ -65,8 +64,8 @@ export function alone() {
   };
 }
 
-/** @param {string} view what is shown first @returns {Host} */
-export function framed(view) {
+/** A page in a frame. @param {string} view the initial state @returns {Host} */
+export function frameHost(view) {
   let now = view;
   return {
     keys: document,

@@ -1,4 +1,4 @@
-// What every view is written with: Preact's `h` behind htm's templates, hooks and signals.
+// The libraries of every view: Preact, its hooks and signals, and htm's templates.
 
 export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
 export { Fragment, render } from "./vendor/preact.js";
@@ -6,6 +6,6 @@ export { batch, computed, effect, signal, untracked } from "./vendor/signals-cor
 
 import htm from "./vendor/htm.js";
 import { h } from "./vendor/preact.js";
-import "./vendor/signals.js"; // components that read a signal are drawn anew when it changes
+import "./vendor/signals.js"; // re-renders components when a signal that they read changes
 
 export const html = htm.bind(h);

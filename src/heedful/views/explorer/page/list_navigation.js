@@ -1,20 +1,20 @@
-// Lists that the keyboard walks through, and canvases that are as wide as what they stand in.
+// Keyboard navigation of lists, and canvases that follow the width of their element.
 import { signal, useLayoutEffect, useState } from "./html.js";
 
 /** @import { Signal } from "./types.js" */
 
-/** Where the keyboard is in a list: nowhere at first. It is a signal, as keys may come faster than drawings. @template T @returns {Signal<T | null>} */
+/** The place of the keyboard cursor in a list, null at first; a signal, as keys may come faster than frames. @template T @returns {Signal<T | null>} */
 export const useCursor = () => useState(() => signal(/** @type {T | null} */ (null)))[0];
 
 /**
- * A cursor, and what its list hears: keys move it, Enter and space choose.
+ * A cursor with the event handlers of its list: keys move it, Enter and space choose.
  * @template T
- * @param {T | null} start where it is before it moves
- * @param {(key: string, now: T, event: KeyboardEvent) => T | null} moved where a key leads; null: it is none that moves
- * @param {(at: T | null) => void} point what the keyboard points at now
- * @param {(at: T) => void} choose
+ * @param {T | null} start its place before the first move
+ * @param {(key: string, now: T, event: KeyboardEvent) => T | null} moved the place to which a key moves; null: the key does not move
+ * @param {(place: T | null) => void} point called with the place under the cursor
+ * @param {(place: T) => void} choose
  */
-export function useWalk(start, moved, point, choose) {
+export function useKeyboardCursor(start, moved, point, choose) {
   const cursor = /** @type {Signal<T | null>} */ (useCursor());
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -33,21 +33,21 @@ export function useWalk(start, moved, point, choose) {
     cursor.value = null;
     point(null);
   };
-  return { cursor, on: { onKeyDown, onBlur } };
+  return { cursor, handlers: { onKeyDown, onBlur } };
 }
 
-/** How wide an element is, as it changes. @param {{current: HTMLElement | null}} element @param {number} first */
+/** The width of an element, as a state. @param {{current: HTMLElement | null}} element @param {number} first */
 export function useWidth(element, first) {
-  const [wide, setWide] = useState(first);
+  const [width, setWidth] = useState(first);
   useLayoutEffect(() => {
-    const size = new ResizeObserver(() => element.current && setWide(element.current.clientWidth));
+    const size = new ResizeObserver(() => element.current && setWidth(element.current.clientWidth));
     if (element.current) size.observe(element.current);
     return () => size.disconnect();
   }, []);
-  return wide;
+  return width;
 }
 
-/** The nearest of some places above or below one; itself where there is none. @param {{x: number, y: number}[]} places @param {number} now @param {number} down 1 or −1 */
+/** The nearest place above or below the current one; the current one if there is none. @param {{x: number, y: number}[]} places @param {number} now @param {number} down 1 or −1 */
 export function nearest(places, now, down) {
   const { x, y } = places[now];
   let [best, least] = [now, Number.POSITIVE_INFINITY];
@@ -60,15 +60,15 @@ export function nearest(places, now, down) {
 }
 
 /**
- * A canvas made ready to be drawn into, in CSS pixels, with the colours of the page by their names.
- * @param {HTMLCanvasElement} canvas @param {number} wide @param {number} high
+ * Prepare a canvas for drawing in CSS pixels; `ink` returns a colour of the page by its name.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} high
  */
-export function prepared(canvas, wide, high) {
+export function prepared(canvas, width, high) {
   const ratio = devicePixelRatio || 1;
-  [canvas.width, canvas.height] = [Math.round(wide * ratio), Math.round(high * ratio)];
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(high * ratio)];
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.scale(ratio, ratio);
-  const look = getComputedStyle(canvas);
-  const ink = (/** @type {string} */ name) => look.getPropertyValue(`--${name}`).trim();
+  const style = getComputedStyle(canvas);
+  const ink = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
   return { context, ink };
 }

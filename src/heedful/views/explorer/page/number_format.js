@@ -1,7 +1,7 @@
-// Numbers as they are written on the page: a minus sign that is one, and no digit that says nothing.
+// Formats of numbers on the page, with a true minus sign.
 
 /**
- * With so many digits after the point; very small and very large ones by powers of ten.
+ * A number with `count` digits after the point; very small and very large ones in scientific notation.
  * @param {number} value @param {number} [count]
  */
 export function digits(value, count = 4) {
@@ -14,17 +14,17 @@ export function digits(value, count = 4) {
   return text.replaceAll("-", "−");
 }
 
-/** With so many digits after the point, whatever its size. @param {number} value @param {number} count */
+/** A number with `count` digits after the point, of any size. @param {number} value @param {number} count */
 export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replace("-", "−");
 
-/** A weight, with four digits that count. @param {number} weight */
+/** A weight with four significant digits. @param {number} weight */
 export function weighed(weight) {
   if (!weight || !Number.isFinite(weight)) return digits(weight);
   if (weight < 1e-4) return weight.toExponential(3).replace("-", "−");
   return weight.toFixed(Math.min(7, Math.max(4, 3 - Math.floor(Math.log10(weight)))));
 }
 
-/** A share in whole percent, or in tenths where it is small. @param {number} share */
+/** A share in percent; small shares in tenths of a percent. @param {number} share */
 export function percent(share) {
   const hundredths = share * 100;
   if (hundredths > 0 && hundredths < 0.1) return "less than 0.1\u00a0%";

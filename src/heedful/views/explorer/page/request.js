@@ -1,67 +1,67 @@
-// A question whose answer follows signals: the newest wins, older ones are abandoned.
+// Questions that follow signals: a newer question aborts the older one.
 import { effect, signal } from "./html.js";
 
-/** @import { Answer, Asked, Source } from "./types.js" */
+/** @import { Answer, LiveAnswer, Source } from "./types.js" */
 
-const AGAIN = 700; // milliseconds until a sampled answer is asked for again
+const POLL_PAUSE = 700; // milliseconds before a sampled answer is requested again
 
 /**
- * Ask, and again until the answer is the last one; a sampled one is told meanwhile.
+ * Repeat a question until its answer is final; report every answer, also sampled ones.
  * @param {Source} source @param {[string, Record<string, any>]} question @param {AbortSignal} signal
- * @param {(answer: Answer) => void} told not called once the signal is aborted
+ * @param {(answer: Answer) => void} report not called after the signal is aborted
  */
-export async function untilExact(source, [name, about], signal, told) {
+export async function untilExact(source, [name, about], signal, report) {
   for (let done = 0; done < 1; ) {
-    const found = await source.ask(name, about, signal);
+    const answer = await source.ask(name, about, signal);
     if (signal.aborted) return;
-    told(found);
-    done = found.done ?? 1;
-    if (done < 1) await new Promise((soon) => setTimeout(soon, AGAIN));
+    report(answer);
+    done = answer.done ?? 1;
+    if (done < 1) await new Promise((soon) => setTimeout(soon, POLL_PAUSE));
     if (signal.aborted) return;
   }
 }
 
 /**
- * @param {Source} source
- * @param {() => [string, Record<string, any>] | null} question read from signals
- * @param {number} [pause] milliseconds to wait for the next change
- * @returns {Asked & {end: () => void}} `end` asks nothing more
+ * The answer to a question that depends on signals, as a signal. @param {Source} source
+ * @param {() => [string, Record<string, any>] | null} question computed from signals; null: no question
+ * @param {number} [pause] milliseconds to wait for further changes
+ * @returns {LiveAnswer & {end: () => void}} `end` stops following the signals
  */
-export function asked(source, question, pause = 0) {
+export function liveAnswer(source, question, pause = 0) {
   const answer = signal(/** @type {any} */ (null));
-  let end = new AbortController();
+  let current = new AbortController();
   let timer = 0;
   let before = "";
   const stop = effect(() => {
     const now = question();
-    const said = JSON.stringify(now);
-    if (said === before) return;
-    before = said;
-    end.abort();
+    const text = JSON.stringify(now);
+    if (text === before) return;
+    before = text;
+    current.abort();
     clearTimeout(timer);
     if (!now) {
       answer.value = null;
       return;
     }
-    const mine = new AbortController();
-    end = mine;
+    const controller = new AbortController();
+    current = controller;
     timer = setTimeout(async () => {
       try {
-        await untilExact(source, now, mine.signal, (found) => {
-          answer.value = { ...found, asked: now[1] };
+        await untilExact(source, now, controller.signal, (latest) => {
+          answer.value = { ...latest, request: now[1] };
         });
       } catch (error) {
-        if (!mine.signal.aborted)
+        if (!controller.signal.aborted)
           answer.value = {
             failed: String(/** @type {any} */ (error).message ?? error),
-            asked: now[1],
+            request: now[1],
           };
       }
     }, pause);
   });
   const close = () => {
     stop();
-    end.abort();
+    current.abort();
     clearTimeout(timer);
   };
   return Object.assign(answer, { end: close });

@@ -1,155 +1,156 @@
-// What the page shows now, as signals.
+// The state of the page as signals: call, head, view, chosen cell, options.
 import { batch, computed, signal } from "./html.js";
 import { Segments } from "./segments/segments.js";
 
 /** @import { About, Axis, CallAbout, Cell, Colours, Reduce, Side, Signal, View } from "./types.js" */
 
 /** @type {View} */
-export const WHOLE = { x: 0, y: 0, scale: 0 };
+export const FULL_VIEW = { x: 0, y: 0, scale: 0 };
 export const TABS = ["heads", "map", "text", "weight", "segments"];
 
 /**
- * Tokens that were searched for: the answer's places, of which the one numbered `at` is looked at.
- * @typedef {{text: string, axis: Axis, places: Int32Array, count: number, at: number}} Found
+ * Matches of a token search. `places` are token indices; `current` numbers the selected match, or −1.
+ * @typedef {{text: string, axis: Axis, places: Int32Array, count: number, current: number}} Matches
  */
 
 export class State {
-  /** @param {About} about what the source tells of its recordings */
+  /** @param {About} about the source's answer to `about` */
   constructor(about) {
     this.about = about;
-    this.at = signal(firstOf(about)); // recording, text, call
-    this.head = signal(0); // the model's number
-    this.view = signal(WHOLE);
+    this.path = signal(firstPath(about)); // recording, text, call
+    this.head = signal(0); // the model's head number
+    this.view = signal(FULL_VIEW);
     this.cell = signal(/** @type {Cell | null} */ (null));
     this.pinned = signal(false);
-    /** The cell under the pointer, and where the pointer is; it moves on while a cell is pinned. */
+    /** The cell under the pointer, and the pointer's place; independent of a pinned cell. */
     this.hover = signal(
       /** @type {{cell: Cell, x: number, y: number, side: Side} | null} */ (null),
     );
-    /** A row and a column that stay marked. */
-    this.held = signal(/** @type {{query: number | null, key: number | null}} */ (NOTHING_HELD));
-    this.found = signal(/** @type {Found | null} */ (null));
+    /** A row and a column that stay highlighted. */
+    this.highlighted = signal(/** @type {{[axis in keyof Cell]: number | null}} */ (NO_HIGHLIGHT));
+    this.matches = signal(/** @type {Matches | null} */ (null));
     this.reduce = signal(/** @type {Reduce} */ ("max"));
     this.colours = signal(/** @type {Colours} */ ("sqrt"));
-    this.sink = signal(true); // whether the first key counts in the colour scale
+    this.sink = signal(true); // whether the colour scale includes the first key
     this.tab = signal("map"); // the pane of a narrow screen
     const isMarked = about.recordings.some(({ texts }) =>
       texts.some(({ marks }) => marks?.source?.length),
     );
-    /** What stands beside the map at first: who asked for segments wants to see their table. */
+    /** The initial pane beside the map: the segment table if segments are marked. */
     this.firstPane = /** @type {"weight" | "segments"} */ (isMarked ? "segments" : "weight");
     this.pane = signal(this.firstPane);
     this.profile = signal(/** @type {"row" | "column"} */ ("row"));
-    this.theme = signal(""); // "light", "dark", or as the system wishes
-    this.around = signal(""); // what is worn around the page, where a host knows it
-    this.worn = computed(() => this.theme.value || this.around.value);
-    this.notice = signal(""); // a line that is told once
-    this.sized = signal(0); // changes when a text has grown
-    this.growing = signal(/** @type {number | null} */ (null)); // the recording that does so now
-    this.calls = computed(() => this._calls(this.at.value));
-    this.where = computed(() => this.name(this.at.value));
-    this.call = computed(() => this.calls.value[this.at.value[2]]);
-    /** A second map beside the first, panned together. */
-    this.second = signal(/** @type {{at: number[], head: number} | null} */ (null));
+    this.theme = signal(""); // "light", "dark", or "" for the system's theme
+    this.hostTheme = signal(""); // the theme around the page
+    this.activeTheme = computed(() => this.theme.value || this.hostTheme.value);
+    this.notice = signal(""); // a message that disappears after some seconds
+    this.sizeVersion = signal(0); // changes when a text has grown
+    this.growingRecording = signal(/** @type {number | null} */ (null));
+    this.calls = computed(() => this._calls(this.path.value));
+    this.callId = computed(() => this.callIdOf(this.path.value));
+    this.call = computed(() => this.calls.value[this.path.value[2]]);
+    /** A second map beside the first; both pan together. */
+    this.second = signal(/** @type {{path: number[], head: number} | null} */ (null));
     this.segments = new Segments(this);
     /** @type {Side[]} */
-    this.sides = [this, this._side()];
+    this.sides = [this, this._secondSide()];
   }
 
-  /** The second map as the first one is asked. @returns {Side} */
-  _side() {
-    const at = computed(() => this.second.value?.at ?? this.at.value);
+  /** The second map, with the same interface as the first. @returns {Side} */
+  _secondSide() {
+    const path = computed(() => this.second.value?.path ?? this.path.value);
     return {
       head: computed(() => this.second.value?.head ?? this.head.value),
-      where: computed(() => this.name(at.value)),
-      call: computed(() => this._calls(at.value)[at.value[2]]),
-      choose: (at, head) => {
-        const call = this._calls(at)[at[2]];
+      callId: computed(() => this.callIdOf(path.value)),
+      call: computed(() => this._calls(path.value)[path.value[2]]),
+      choose: (path, head) => {
+        const call = this._calls(path)[path[2]];
         if (call)
-          this.second.value = { at, head: call.heads.includes(head) ? head : call.heads[0] };
+          this.second.value = { path, head: call.heads.includes(head) ? head : call.heads[0] };
       },
     };
   }
 
-  /** A call as it is asked for; of a text that may grow, with how many tokens it has. @param {number[]} at */
-  name(at) {
-    this.sized.value;
-    const tokens = this.about.recordings[at[0]]?.texts[at[1]]?.tokens;
-    return [...at, ...(tokens === undefined ? [] : [tokens])].join(".");
+  /** The id of a call in requests: recording.text.call, and the number of tokens of a text that can grow. @param {number[]} path */
+  callIdOf(path) {
+    this.sizeVersion.value;
+    const tokens = this.about.recordings[path[0]]?.texts[path[1]]?.tokens;
+    return [...path, ...(tokens === undefined ? [] : [tokens])].join(".");
   }
 
-  /** How many calls a recording's first text has. @param {number} recording */
-  size(recording) {
+  /** The number of calls of a recording's first text. @param {number} recording */
+  callCount(recording) {
     return this._calls([recording, 0]).length;
   }
 
-  /** A text has more tokens now. @param {number} recording @param {number} tokens */
-  grow(recording, tokens) {
+  /** Set the number of tokens of a text that grows. @param {number} recording @param {number} tokens */
+  setTokenCount(recording, tokens) {
     const { texts } = this.about.recordings[recording];
     const [before] = texts;
     if (before.tokens === tokens) return;
-    const calls = before.calls.map((call) => ({ ...call, shape: grown(call, tokens) }));
+    const calls = before.calls.map((call) => ({ ...call, shape: grownShape(call, tokens) }));
     texts[0] = { ...before, tokens, calls };
-    this.sized.value++;
+    this.sizeVersion.value++;
   }
 
-  /** @param {number[]} at @returns {CallAbout[]} */
+  /** @param {number[]} path @returns {CallAbout[]} */
   _calls([recording, text]) {
-    this.sized.value;
+    this.sizeVersion.value;
     return this.about.recordings[recording]?.texts[text]?.calls ?? [];
   }
 
-  /** Whether there is such a call. @param {number[]} at */
-  has(at) {
-    return at.length === 3 && Boolean(this._calls(at)[at[2]]);
+  /** Whether a call exists. @param {number[]} path */
+  has(path) {
+    return path.length === 3 && Boolean(this._calls(path)[path[2]]);
   }
 
-  /** Show a call and a head of the text. @param {number} call @param {number} head */
+  /** Show a call and a head of the current text. @param {number} call @param {number} head */
   show(call, head) {
-    this.choose([...this.at.value.slice(0, 2), call], head);
+    this.choose([...this.path.value.slice(0, 2), call], head);
   }
 
-  /** Another text or recording. @param {number} recording @param {number} text */
+  /** Show another text or recording. @param {number} recording @param {number} text */
   open(recording, text) {
-    const call = Math.min(this.at.value[2], this._calls([recording, text]).length - 1);
+    const call = Math.min(this.path.value[2], this._calls([recording, text]).length - 1);
     this.choose([recording, text, call], this.head.value);
   }
 
-  /** The same head of another recording; the same view and cell where its map is as large. @param {number} recording */
-  turnTo(recording) {
-    const [, text, call] = this.at.value;
-    const at = [recording, text, call];
+  /** Show the same head of another recording; keep view and cell if the map has the same shape. @param {number} recording */
+  switchRecording(recording) {
+    const [, text, call] = this.path.value;
+    const path = [recording, text, call];
     const size = String(this.call.value.shape);
-    if (this.has(at) && String(this._calls(at)[call].shape) === size) this.at.value = at;
-    else this.choose(at, this.head.value);
+    if (this.has(path) && String(this._calls(path)[call].shape) === size) this.path.value = path;
+    else this.choose(path, this.head.value);
   }
 
-  /** Show a call, of any text, and a head of it. @param {number[]} at @param {number} head */
-  choose(at, head) {
-    if (!this.has(at)) return;
+  /** Show a call of any text, and a head. @param {number[]} path @param {number} head */
+  choose(path, head) {
+    if (!this.has(path)) return;
     batch(() => {
       const before = this.call.value;
-      const another = String(this.at.value.slice(0, 2)) !== String(at.slice(0, 2));
-      this.at.value = at;
+      const isOtherText = String(this.path.value.slice(0, 2)) !== String(path.slice(0, 2));
+      this.path.value = path;
       const { heads, shape } = this.call.value;
       this.head.value = heads.includes(head) ? head : heads[0];
-      if (another || String(before.shape.slice(1)) !== String(shape.slice(1))) this._forget();
+      const isResized = String(before.shape.slice(1)) !== String(shape.slice(1));
+      if (isOtherText || isResized) this._resetView();
     });
   }
 
-  /** Let go what belongs to one map's places. */
-  _forget() {
-    this.view.value = WHOLE;
+  /** Reset everything that refers to positions in the previous map. */
+  _resetView() {
+    this.view.value = FULL_VIEW;
     this.cell.value = null;
     this.pinned.value = false;
     this.hover.value = null;
-    this.held.value = NOTHING_HELD;
-    this.found.value = null;
+    this.highlighted.value = NO_HIGHLIGHT;
+    this.matches.value = null;
     this.segments.selection.value = null;
   }
 
-  /** Look at a cell. @param {Cell} cell @param {boolean} [pinned] */
-  look(cell, pinned = this.pinned.value) {
+  /** Select a cell. @param {Cell} cell @param {boolean} [pinned] */
+  selectCell(cell, pinned = this.pinned.value) {
     batch(() => {
       const now = this.cell.value;
       if (now?.query !== cell.query || now?.key !== cell.key) this.cell.value = cell;
@@ -157,41 +158,41 @@ export class State {
     });
   }
 
-  /** Turn to a part of a narrow screen. @param {string} tab */
-  turn(tab) {
+  /** Open a tab (on narrow screens) or pane. @param {string} tab */
+  openTab(tab) {
     batch(() => {
       this.tab.value = tab;
       if (tab === "segments") this.pane.value = tab;
     });
   }
 
-  /** Hold a row or a column, or let it go. @param {"query" | "key"} axis @param {number} at */
-  hold(axis, at) {
-    const now = this.held.value;
-    this.held.value = { ...now, [axis]: now[axis] === at ? null : at };
+  /** Highlight a row or a column, or remove its highlight. @param {"query" | "key"} axis @param {number} index */
+  toggleHighlight(axis, index) {
+    const now = this.highlighted.value;
+    this.highlighted.value = { ...now, [axis]: now[axis] === index ? null : index };
   }
 
-  /** A cell inside of the map. @param {Cell} cell @returns {Cell} */
-  inside({ query, key }) {
+  /** The nearest cell inside the map. @param {Cell} cell @returns {Cell} */
+  clamp({ query, key }) {
     const [, N, M] = this.call.value.shape;
-    const within = (/** @type {number} */ at, /** @type {number} */ size) =>
-      Math.max(0, Math.min(size - 1, at));
+    const within = (/** @type {number} */ index, /** @type {number} */ size) =>
+      Math.max(0, Math.min(size - 1, index));
     return { query: within(query, N), key: within(key, M) };
   }
 }
 
-/** The first call that there is; of texts that grow, and of a model that learns, the newest's. @param {About} about */
-function firstOf({ recordings, written, moments }) {
+/** The path of the first call, of the newest recording if texts grow or training steps were recorded. @param {About} about */
+function firstPath({ recordings, written, moments }) {
   const all = [...recordings.entries()]; // a recording may have no call
   for (const [r, { texts }] of written || moments?.length ? all.reverse() : all)
     for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
-  throw new Error("No call of attention was recorded: there is nothing to look at.");
+  throw new Error("No call of attention was recorded: there is nothing to show.");
 }
 
 /** @param {CallAbout} call @param {number} tokens @returns {[number, number, number]} */
-function grown({ kind, shape: [H, N, M] }, tokens) {
+function grownShape({ kind, shape: [H, N, M] }, tokens) {
   if (kind === "causal") return [H, tokens, tokens];
   return kind === "cross" ? [H, tokens, M] : [H, N, M];
 }
 
-const NOTHING_HELD = { query: null, key: null };
+const NO_HIGHLIGHT = { query: null, key: null };

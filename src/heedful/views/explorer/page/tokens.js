@@ -1,55 +1,55 @@
-// The names of queries and keys, fetched in pages; what no font shows is shown by a sign.
+// The names of queries and keys, fetched in pages; invisible characters are shown as signs.
 import { html, signal } from "./html.js";
 
 /** @import { Axis, Source } from "./types.js" */
 
 const PAGE = 1024;
-const KEPT = 512; // pages of names
+const CACHED = 512; // pages of names
 /** @type {Record<string, string>} */
 const SIGNS = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
-const ENDS = /[\n↵]/; // a line ends here, in the text itself or in a token's name
+const LINE_END = /[\n↵]/; // in the text itself or in a token's name
 
-/** A letter that no font shows, as a sign; else itself. @param {string} letter */
+/** A sign for an invisible character; other characters unchanged. @param {string} letter */
 function sign(letter) {
   const code = letter.codePointAt(0) ?? 0;
   if (code < 32) return String.fromCodePoint(0x2400 + code);
   if (code === 127 || (code >= 0x80 && code < 0xa0)) return "\u2421";
-  const turns = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-  return turns || code === 0x200e || code === 0x200f ? "⁞" : letter; // controls of direction
+  const isDirectional = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return isDirectional || code === 0x200e || code === 0x200f ? "⁞" : letter; // controls of text direction
 }
 
-/** A token as it can be read. @param {string} token @param {number} [length] its whole length */
+/** A token with signs for invisible characters. @param {string} token @param {number} [length] its full length, if `token` is only its beginning */
 export function readable(token, length) {
-  let shown = "";
-  for (const letter of token) shown += SIGNS[letter] ?? sign(letter);
-  return length ? `${shown}… (${length.toLocaleString("en")} characters)` : shown || "∅";
+  let text = "";
+  for (const letter of token) text += SIGNS[letter] ?? sign(letter);
+  return length ? `${text}… (${length.toLocaleString("en")} characters)` : text || "∅";
 }
 
 /**
- * A token as a part of a text: pieces that are letters, a space or the sign of a line's end.
+ * A part of a token: letters, a space, a sign, or the end of a line.
  * @typedef {{kind: "letters" | "space" | "sign" | "end", text: string}} Piece
  */
 
-/** @param {string} token as the library names it @param {number} [length] @returns {Piece[]} */
+/** Split a token into pieces. @param {string} token its name @param {number} [length] @returns {Piece[]} */
 export function pieces(token, length) {
   /** @type {Piece[]} */
-  const found = [];
+  const result = [];
   const add = (/** @type {Piece["kind"]} */ kind, /** @type {string} */ text) => {
-    const last = found.at(-1);
+    const last = result.at(-1);
     if (last && last.kind === kind && kind !== "end") last.text += text;
-    else found.push({ kind, text });
+    else result.push({ kind, text });
   };
   for (const letter of token) {
     if (letter === " " || letter === "·") add("space", " ");
     else if (letter === "\t" || letter === "⇥") add("sign", "⇥");
-    else if (ENDS.test(letter)) add("end", "↵");
+    else if (LINE_END.test(letter)) add("end", "↵");
     else if (SIGNS[letter] || sign(letter) !== letter || letter === "␍")
       add("sign", SIGNS[letter] ?? sign(letter));
     else add("letters", letter);
   }
   if (!token) add("sign", "∅");
   if (length) add("sign", `… ${length.toLocaleString("en")} characters`);
-  return found;
+  return result;
 }
 
 /** @typedef {{tokens: (string | null)[] | null, cut: Record<number, number>}} Names */
@@ -60,94 +60,94 @@ export class Tokens {
     this.source = source;
     /** @type {Map<string, Names | undefined>} */
     this.pages = new Map();
-    this.version = signal(0); // changes when more names are known
+    this.version = signal(0); // changes when more names have arrived
   }
 
   /**
-   * A token as the library names it, with its whole length where only its beginning is here;
-   * undefined while it is not known, null where it has none.
-   * @param {string} where @param {Axis} axis @param {number} at
+   * A token's name, with its full length if `text` is only its beginning; undefined while it is
+   * being fetched, null if the token has no name.
+   * @param {string} callId @param {Axis} axis @param {number} index
    * @returns {{text: string, length?: number} | null | undefined}
    */
-  token(where, axis, at) {
+  token(callId, axis, index) {
     this.version.value;
-    const page = this.page(where, axis, Math.floor(at / PAGE));
+    const page = this.page(callId, axis, Math.floor(index / PAGE));
     if (!page) return undefined;
-    const text = page.tokens?.[at % PAGE];
-    return text === null || text === undefined ? null : { text, length: page.cut[at] };
+    const text = page.tokens?.[index % PAGE];
+    return text === null || text === undefined ? null : { text, length: page.cut[index] };
   }
 
-  /** A token by signs. @param {string} where @param {Axis} axis @param {number} at */
-  name(where, axis, at) {
-    const token = this.token(where, axis, at);
+  /** A token's name with signs for invisible characters. @param {string} callId @param {Axis} axis @param {number} index */
+  name(callId, axis, index) {
+    const token = this.token(callId, axis, index);
     return token ? readable(token.text, token.length) : token;
   }
 
-  /** @param {string} where @param {Axis} axis @param {number} number */
-  page(where, axis, number) {
-    const id = this._id(where, axis, number);
-    if (!this.pages.has(id)) this._ask(id, where, axis, number).catch(() => {});
+  /** A page of names, fetched on first use. @param {string} callId @param {Axis} axis @param {number} number */
+  page(callId, axis, number) {
+    const id = this._id(callId, axis, number);
+    if (!this.pages.has(id)) this._ask(id, callId, axis, number).catch(() => {});
     return this.pages.get(id);
   }
 
-  /** Fetch the last names of a longer text, so that they are there when it is shown. @param {string} where @param {number} size */
-  async ahead(where, size) {
+  /** Prefetch the last names of a text that has grown. @param {string} callId @param {number} size */
+  async prefetch(callId, size) {
     const number = Math.floor((size - 1) / PAGE);
     const axes = /** @type {Axis[]} */ (["keys", "queries"]).map((axis) => {
-      const id = this._id(where, axis, number);
-      return this.pages.get(id) ? null : this._ask(id, where, axis, number);
+      const id = this._id(callId, axis, number);
+      return this.pages.get(id) ? null : this._ask(id, callId, axis, number);
     });
     await Promise.all(axes);
   }
 
-  /** A page that is full is the same for every length of a text that grows. @param {string} where @param {Axis} axis @param {number} number */
-  _id(where, axis, number) {
-    const isFull = (number + 1) * PAGE <= lengthOf(where);
-    return `${isFull ? textOf(where) : where} ${axis} ${number}`;
+  /** The cache key of a page; a full page is the same for every length of a text that grows. @param {string} callId @param {Axis} axis @param {number} number */
+  _id(callId, axis, number) {
+    const isFull = (number + 1) * PAGE <= lengthOf(callId);
+    return `${isFull ? textOf(callId) : callId} ${axis} ${number}`;
   }
 
-  /** @param {string} id @param {string} where @param {Axis} axis @param {number} number */
-  async _ask(id, where, axis, number) {
+  /** @param {string} id @param {string} callId @param {Axis} axis @param {number} number */
+  async _ask(id, callId, axis, number) {
     this.pages.set(id, undefined);
-    if (this.pages.size > KEPT) this.pages.delete(this.pages.keys().next().value ?? "");
+    if (this.pages.size > CACHED) this.pages.delete(this.pages.keys().next().value ?? "");
     const start = number * PAGE;
     try {
-      const about = { call: where, axis, start, stop: start + PAGE };
-      const found = await this.source.ask("tokens", about);
-      if (!this.pages.has(id)) return; // others were asked for since
-      this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
+      const about = { call: callId, axis, start, stop: start + PAGE };
+      const answer = await this.source.ask("tokens", about);
+      if (!this.pages.has(id)) return; // evicted meanwhile
+      this.pages.set(id, { tokens: answer.tokens ?? null, cut: answer.cut ?? {} });
       this.version.value++;
     } catch (error) {
-      this.pages.delete(id); // so that it is asked for again
+      this.pages.delete(id); // so that it is requested again
       throw error;
     }
   }
 
-  /** Whether spaces between the tokens are not in their names, as those of word pieces are not.
-   * @param {string} where @param {Axis} axis */
-  areWords(where, axis) {
+  /** Whether the tokens are words or word pieces, whose names contain no spaces.
+   * @param {string} callId @param {Axis} axis */
+  areWords(callId, axis) {
     this.version.value;
-    const names = this.page(where, axis, 0)?.tokens ?? [];
+    const names = this.page(callId, axis, 0)?.tokens ?? [];
     const longest = Math.max(...names.map((name) => name?.length ?? 0), 0);
     return longest > 1 && !names.some((name) => /[ ·↵\n⇥]/.test(name ?? ""));
   }
 
-  /** `name`, or its place where it has none. @param {string} where @param {Axis} axis @param {number} at */
-  label(where, axis, at) {
-    return this.name(where, axis, at) ?? String(at);
+  /** The name, or the index if there is no name. @param {string} callId @param {Axis} axis @param {number} index */
+  label(callId, axis, index) {
+    return this.name(callId, axis, index) ?? String(index);
   }
 }
 
-/** @param {{tokens: Tokens, where: string, axis: Axis, at: number}} given */
-export function Token({ tokens, where, axis, at }) {
-  const name = tokens.name(where, axis, at);
+/** @param {{tokens: Tokens, callId: string, axis: Axis, index: number}} props */
+export function Token({ tokens, callId, axis, index }) {
+  const name = tokens.name(callId, axis, index);
   return name
-    ? html`<bdi>${name}</bdi><small class="place">${at}</small>`
-    : html`<span>${at}</span>`;
+    ? html`<bdi>${name}</bdi><small class="place">${index}</small>`
+    : html`<span>${index}</span>`;
 }
 
-/** A call, however many tokens its text has. @param {string} call */
+/** A call id without the number of tokens. @param {string} call */
 export const textOf = (call) => call.split(".").slice(0, 3).join(".");
 
-/** How many tokens the text has; NaN where it does not grow. @param {string} call */
+/** The number of tokens in a call id; NaN if the text cannot grow. @param {string} call */
 export const lengthOf = (call) => Number(call.split(".")[3]);

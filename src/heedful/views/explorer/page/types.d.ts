@@ -1,25 +1,25 @@
-// What the page's parts hand to each other.
+// Types that the modules of the page share.
 import type { ReadonlySignal, Signal } from "./vendor/signals-core.js";
 
-/** A value that tells who reads it. */
+/** A value that notifies its readers when it changes. */
 export type { ReadonlySignal, Signal };
 
-/** Numbers of an answer, row by row. */
+/** An array of an answer, row by row. */
 export type Numbers = { data: Float32Array; shape: number[] };
 
 export type Axis = "queries" | "keys";
-/** A place of a map, from 0. */
+/** A cell of a map: indices from 0. */
 export type Cell = { query: number; key: number };
-/** What of a map is in view: its left key, its upper query, pixels a cell; a scale of 0 is all. */
+/** The visible part of a map: its left key, its upper query, pixels per cell; a scale of 0 is the full map. */
 export type View = { x: number; y: number; scale: number };
 export type Colours = "linear" | "sqrt" | "log";
 export type Reduce = "max" | "mean";
 
-/** One call of attention, as `about` lists it. */
+/** One call of attention, as the answer `about` lists it. */
 export interface CallAbout {
   /** The module that ran. */
   name: string;
-  /** Its place among all calls of its text. */
+  /** Its index among all calls of its text. */
   at: number;
   layer: number | null;
   index: number;
@@ -27,30 +27,30 @@ export interface CallAbout {
   /** "causal", "cross", and the other kinds of masks. */
   kind: string;
   proof: "proved" | "unproved" | "refuted";
-  /** How its axes are known. */
+  /** How the meaning of its axes was determined. */
   layout: "told" | "verified" | "usual" | "guessed";
   why: string | null;
-  /** The model's numbers. */
+  /** The model's head numbers. */
   heads: number[];
   /** Heads, queries, keys. */
   shape: [number, number, number];
-  /** The key at which query 0 stands. */
+  /** The key at the position of query 0. */
   first: number;
   /** Whether its tokens have names. */
   named: boolean;
   /** The axes whose tokens are patches of an image. */
   pictured?: Axis[];
-  /** Of which text its queries and its keys are; null where they are of neither. */
+  /** The text of its queries and of its keys; null if segments do not apply to this call. */
   reads?: ["source" | "target", "source" | "target"] | null;
-  /** Why they are of neither. */
+  /** Why segments do not apply. */
   apart?: string;
 }
 
-/** Segments that are marked at first, with the runs of tokens of each, the end not among them. */
+/** Segments that are marked initially: token ranges [start, end) of each. */
 export type MarksAbout = { name: string; runs: [number, number][] }[];
 
-/** How a text goes on, by the names of the options of `heedful generate`. */
-export type Wishes = {
+/** Options of `heedful generate`, by their names. */
+export type GenerationOptions = {
   tokens?: number;
   temperature?: number;
   top_k?: number;
@@ -59,42 +59,42 @@ export type Wishes = {
   seed?: number | null;
 };
 
-/** A text that the model continues. */
-export interface Grown {
+/** The state of a text that the model continues. */
+export interface GenerationStatus {
   recording: number;
-  /** How many it has, and began with. */
+  /** Number of tokens now, and in the prompt. */
   tokens: number;
   prompt: number;
-  /** The prompt. */
+  /** The text of the prompt. */
   said: string;
-  /** Whether more are being added, and why it ended. */
+  /** Whether tokens are being added, and why generation ended. */
   runs: boolean;
   why: string;
-  /** Whether the model's context has no room for a token more. */
+  /** Whether the model's context is full. */
   full: boolean;
   seed: number | null;
-  /** Of the tokens that were added. */
+  /** The probability of each added token. */
   chances: Float32Array;
 }
 
 /** One text of a recording. */
 export interface TextAbout {
   label: string;
-  /** What gives the list of its calls in Python. */
+  /** The Python expression for the list of its calls. */
   code: string;
-  /** The number of tokens with which a generation began, that is shown as one. */
+  /** The number of prompt tokens, in a generation that is stitched into one text. */
   prompt: number | null;
   crosses?: boolean;
   marks?: { source?: MarksAbout; target?: MarksAbout };
   calls: CallAbout[];
-  /** How many, where it may grow. */
+  /** The number of tokens, of a text that can grow. */
   tokens?: number;
 }
 
 export type RecordingAbout = { name: string; missed: Record<string, string>; texts: TextAbout[] };
 
-/** A recording of a model in training: after how many steps, the losses then, and at which step the validation loss was taken. */
-export interface Moment {
+/** A recording made during training: its step, the losses, and the step of the validation loss. */
+export interface TrainingStep {
   recording: number;
   step: number;
   training: number | null;
@@ -102,91 +102,91 @@ export interface Moment {
   validated: number | null;
 }
 
-/** All that can be looked at. */
+/** The answer `about`: everything that the page can show. */
 export interface About {
   recordings: RecordingAbout[];
-  /** What the scores of heads mean. */
+  /** Definitions of the head scores. */
   words?: Record<string, { definition: string; source: string }>;
-  /** What records new texts. */
+  /** The model that records new texts. */
   model?: { name: string; pairs: boolean } | null;
-  /** What continues texts. */
-  written?: { model: string; wishes: Wishes; says: Record<string, string> } | null;
-  /** Where the recordings are of one text, as a model learns. */
-  moments?: Moment[];
-  /** What a page that is one file has, in words, and how far its weights are from the recording's. */
+  /** The model that continues texts, its default options and their help texts. */
+  written?: { model: string; wishes: GenerationOptions; says: Record<string, string> } | null;
+  /** Recordings of one text at several steps of training. */
+  moments?: TrainingStep[];
+  /** For a page in one file: a description of its contents, and the largest error of its weights. */
   file?: { said: string; difference: number };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: each question has words of its own, and so has its answer
-type Words = Record<string, any>;
+// biome-ignore lint/suspicious/noExplicitAny: every question has its own fields, and so has its answer
+type Fields = Record<string, any>;
 
-/** An answer: its word ("exact", "sampled", …), how much of the exact one is `done`, 0 to 1, and what was asked for by its name. */
-export type Answer = Words & { word?: string; done?: number };
+/** An answer with its arrays; `word` is its precision ("exact", "sampled", …), `done` the computed part of the exact answer, 0 to 1. */
+export type Answer = Fields & { word?: string; done?: number };
 
-/** Where answers come from: a server, the numbers of a file, the kernel of a notebook. */
+/** Where answers come from: a server, the contents of a file, or the kernel of a notebook. */
 export interface Source {
-  ask: (question: string, about?: Words, signal?: AbortSignal) => Promise<Answer>;
-  /** A new text, or a pair; all that is there then. */
+  ask: (question: string, fields?: Fields, signal?: AbortSignal) => Promise<Answer>;
+  /** Record a new text or pair; return the new `about`. */
   record?: (texts: string[]) => Promise<About>;
   generation?: GenerationSource;
 }
 
 /** Continues a text. */
 export interface GenerationSource {
-  /** How far it is, or what else could stand at a place. */
-  told: (at?: number) => Promise<Answer>;
-  /** Begins, stops, goes on or chooses another token. */
-  do: (deed: string, words: Words) => Promise<Answer>;
-  /** A text's recording, as `heedful.load` opens it. */
-  file: (call: string) => Promise<Blob>;
+  /** The status; with an index, also the alternatives to the token there. */
+  status: (at?: number) => Promise<Answer>;
+  /** Send "begin", "stop", "on" or "choose". */
+  send: (action: string, options: Fields) => Promise<Answer>;
+  /** A text's recording as a file for `heedful.load`. */
+  recordingFile: (call: string) => Promise<Blob>;
 }
 
-/** An answer that follows what is shown; `asked` says what it is the answer to. */
-export type Asked = ReadonlySignal<(Answer & { asked?: Words; failed?: string }) | null>;
+/** An answer that follows the state of the page; `request` holds the fields of its question. */
+export type LiveAnswer = ReadonlySignal<(Answer & { request?: Fields; failed?: string }) | null>;
 
-/** Where the page stands. Without any of it, it is a part of another page, which it leaves alone. */
+/** What surrounds the page. Without these, the page is an embedded part of another page. */
 export interface Host {
-  /** Where keys are listened for; the page's own element if left out. */
+  /** Where to listen for keys; default: the page's own element. */
   keys?: EventTarget;
-  /** Whether the wheel zooms wherever the pointer is; else only in a map with the focus. */
+  /** Whether the wheel always zooms a map; otherwise only while the map has the focus. */
   wheel?: boolean;
-  /** Keeps what is shown. */
+  /** Stores the state of the page. */
   address?: Address;
-  /** What is worn around the page, where that is not the system's. */
+  /** The theme around the page; default: the system's. */
   theme?: Theme;
 }
 
 export interface Address {
   read: () => string;
-  /** A step can be gone back to. */
+  /** Store a view; `isStep` adds an entry to the browser's history. */
   write: (text: string, isStep: boolean) => void;
-  /** Calls when it was changed; ends that. */
+  /** Call `changed` on every change from outside; return a function that stops this. */
   follow: (changed: () => void) => () => void;
-  /** What can be shared. */
+  /** A link that can be shared. */
   link?: () => string;
 }
 
-/** "light" or "dark", and a call when it was changed; `follow` gives what ends that. */
+/** "light" or "dark"; `follow` calls `changed` on every change and returns a function that stops this. */
 export type Theme = { read: () => string; follow: (changed: () => void) => () => void };
 
-/** One map of the page: which call and head it shows. */
+/** One map of the page: its call and its head. */
 export interface Side {
-  /** The model's number. */
+  /** The model's head number. */
   head: ReadonlySignal<number>;
-  /** recording.text.call */
-  where: ReadonlySignal<string>;
+  /** recording.text.call, and the number of tokens of a text that can grow. */
+  callId: ReadonlySignal<string>;
   call: ReadonlySignal<CallAbout>;
-  choose: (at: number[], head: number) => void;
+  choose: (path: number[], head: number) => void;
 }
 
-/** The colours of the page, for what is drawn into a canvas. */
+/** The colours of the page, for drawing into a canvas. */
 export interface Ink {
   text: string;
   quiet: string;
   ground: string;
   mark: string;
-  held: string;
-  found: string;
+  highlight: string;
+  match: string;
   line: string;
   panel: string;
   segments: string[];

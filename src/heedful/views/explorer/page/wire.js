@@ -1,10 +1,10 @@
-// Answers as they come: the length of a head, the head in JSON, then arrays (see wire.py).
+// The binary format of answers: the length of a header, the header in JSON, then arrays (see wire.py).
 
 const KINDS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array, float16: Uint16Array };
 
-/** Half-precision numbers as single ones: sign, five bits of exponent, ten of fraction. */
-export function whole(halves) {
-  const found = new Float32Array(halves.length);
+/** Convert float16 to float32: a sign, five bits of exponent, ten of fraction. */
+export function float32(halves) {
+  const values = new Float32Array(halves.length);
   for (let i = 0; i < halves.length; i++) {
     const [exponent, fraction] = [(halves[i] >> 10) & 31, halves[i] & 1023];
     const size =
@@ -15,38 +15,39 @@ export function whole(halves) {
             ? NaN
             : Infinity
           : (1 + fraction / 1024) * 2 ** (exponent - 15);
-    found[i] = halves[i] & 0x8000 ? -size : size;
+    values[i] = halves[i] & 0x8000 ? -size : size;
   }
-  return found;
+  return values;
 }
 
 /**
  * @param {ArrayBuffer} buffer
- * @returns {any} the head, with each array by its name: {data, shape}
+ * @returns {any} the header, with each array under its name: {data, shape}
  */
 export function unpacked(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   let start = 4 + length;
-  const found = { ...head };
-  for (const [name, about] of Object.entries(head.arrays)) {
+  const answer = { ...header };
+  for (const [name, about] of Object.entries(header.arrays)) {
     const Kind = KINDS[about.type];
     const count = about.shape.reduce((a, b) => a * b, 1);
     const stored = new Kind(buffer, start, count);
-    found[name] = { data: about.type === "float16" ? whole(stored) : stored, shape: about.shape };
+    const data = about.type === "float16" ? float32(stored) : stored;
+    answer[name] = { data, shape: about.shape };
     start += Math.ceil((count * Kind.BYTES_PER_ELEMENT) / 8) * 8;
   }
-  delete found.arrays;
-  return found;
+  delete answer.arrays;
+  return answer;
 }
 
-/** A number that JSON has no word for. @param {number | string | null} value */
+/** A number of a header, in which JSON cannot write infinities and NaN. @param {number | string | null} value */
 export function number(value) {
   if (value === null || value === undefined) return NaN;
   return typeof value === "number" ? value : value === "inf" ? Infinity : -Infinity;
 }
 
-/** The bytes of an element of the file, inflated. @param {Element | null} element */
+/** Decompress the base64 text of an element of the one-file page. @param {Element | null} element */
 export async function inflated(element) {
   const text = atob(element?.textContent ?? "");
   const bytes = new Uint8Array(text.length);
@@ -55,17 +56,17 @@ export async function inflated(element) {
   return new Response(stream).arrayBuffer();
 }
 
-/** The parts of the file by their names (file_contents.py). */
+/** The contents of the one-file page: parts by their names (file_contents.py). */
 export async function parts() {
   const buffer = await inflated(document.getElementById("numbers"));
   const view = new DataView(buffer);
   /** @type {Record<string, any>} */
-  const found = {};
+  const contents = {};
   for (let start = 0; start < buffer.byteLength; ) {
     const length = view.getUint32(start, true);
     const part = unpacked(buffer.slice(start + 4, start + 4 + length));
-    found[part.part] = part;
+    contents[part.part] = part;
     start += 4 + length;
   }
-  return found;
+  return contents;
 }

@@ -1,5 +1,5 @@
-// The page in a cell of a notebook: its source is the kernel, its keys are its own, and the wheel
-// is the notebook’s.
+// The explorer's page in a notebook's cell: numbers come from the kernel, keys without modifiers
+// stay in the page, and the wheel scrolls the notebook.
 import { mount } from "../../explorer/page/app.js";
 import { unpacked } from "../../explorer/page/wire.js";
 
@@ -9,13 +9,13 @@ import { unpacked } from "../../explorer/page/wire.js";
 
 /**
  * @param {HTMLElement} element @param {Kernel} kernel @param {Model} model
- * @returns {Promise<() => void>} what takes it away again
+ * @returns {Promise<() => void>} removes the page
  */
 export async function show(element, kernel, model) {
   /** @type {import("../../explorer/page/types.js").Source} */
   const source = {
-    async ask(question, about = {}, signal = undefined) {
-      return unpacked(await kernel.ask(question, about, signal));
+    async ask(question, words = {}, signal = undefined) {
+      return unpacked(await kernel.ask(question, words, signal));
     },
   };
   const { host, end } = inCell(element, model);
@@ -31,23 +31,23 @@ export async function show(element, kernel, model) {
 /** @param {HTMLElement} element @param {Model} model @returns {{host: Host, end: () => void}} */
 export function inCell(element, model) {
   const box = /** @type {HTMLElement} */ (/** @type {ShadowRoot} */ (element.getRootNode()).host);
-  // a notebook deletes and inserts cells by single keys
-  const isOwn = (/** @type {Event} */ event) => {
+  // without a modifier: the notebook would take it as a shortcut, such as deleting a cell
+  const isPageKey = (/** @type {Event} */ event) => {
     const { ctrlKey, metaKey, altKey } = /** @type {KeyboardEvent} */ (event);
     return !ctrlKey && !metaKey && !altKey;
   };
-  const keep = (/** @type {Event} */ event) => {
-    if (isOwn(event)) event.stopPropagation();
+  const stopPageKeys = (/** @type {Event} */ event) => {
+    if (isPageKey(event)) event.stopPropagation();
   };
-  // Jupyter Notebook 7 hears keys before the page does, at the document, and passes over those of
-  // elements with this attribute of Lumino's (CommandRegistry, "data-lm-suppress-shortcuts")
-  const before = (/** @type {Event} */ event) => {
+  // Jupyter Notebook 7 handles keys at the document, before the page. It ignores those of elements
+  // with this attribute (Lumino's CommandRegistry, "data-lm-suppress-shortcuts")
+  const suppressShortcuts = (/** @type {Event} */ event) => {
     if (event.composedPath().includes(box))
-      box.toggleAttribute("data-lm-suppress-shortcuts", isOwn(event));
+      box.toggleAttribute("data-lm-suppress-shortcuts", isPageKey(event));
   };
   const kinds = ["keydown", "keypress", "keyup"];
-  for (const kind of kinds) box.addEventListener(kind, keep);
-  window.addEventListener("keydown", before, true);
+  for (const kind of kinds) box.addEventListener(kind, stopPageKeys);
+  window.addEventListener("keydown", suppressShortcuts, true);
   return {
     host: {
       theme: { read: theme, follow },
@@ -61,13 +61,13 @@ export function inCell(element, model) {
       },
     },
     end() {
-      for (const kind of kinds) box.removeEventListener(kind, keep);
-      window.removeEventListener("keydown", before, true);
+      for (const kind of kinds) box.removeEventListener(kind, stopPageKeys);
+      window.removeEventListener("keydown", suppressShortcuts, true);
     },
   };
 }
 
-/** What the notebook wears: JupyterLab and VS Code say it, others are light. */
+/** The notebook's theme, as JupyterLab and VS Code state it; light in other notebooks. */
 function theme() {
   const { dataset, classList } = document.body;
   const isDark =
@@ -79,7 +79,7 @@ function theme() {
 
 /** @param {() => void} changed @returns {() => void} */
 function follow(changed) {
-  const watched = new MutationObserver(changed);
-  watched.observe(document.body, { attributeFilter: ["data-jp-theme-light", "class"] });
-  return () => watched.disconnect();
+  const observer = new MutationObserver(changed);
+  observer.observe(document.body, { attributeFilter: ["data-jp-theme-light", "class"] });
+  return () => observer.disconnect();
 }

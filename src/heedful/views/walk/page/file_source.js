@@ -1,39 +1,39 @@
-// The walk as one file: everything was written into it by `heedful explain --html`.
-import { alone } from "../../explorer/page/host.js";
+// The entry module of the page that `heedful explain --html` writes: reads the walks in the file.
+import { windowHost } from "../../explorer/page/host.js";
 import { inflated, unpacked } from "../../explorer/page/wire.js";
 import { mount } from "./app.js";
-import { typed } from "./computed_walk.js";
-import { given } from "./stored_walk.js";
+import { computeWalk } from "./computed_walk.js";
+import { readWalk } from "./stored_walk.js";
 
-/** @import { Offered, Walk } from "./types.js" */
+/** @import { PageWalk, Walk } from "./types.js" */
 
-/** What the file has: where it begins, and each walk. */
+/** Read the header and the walks from the file. */
 async function read() {
   const buffer = await inflated(document.getElementById("walks"));
-  const about = unpacked(buffer);
+  const header = unpacked(buffer);
   let start = 4 + new DataView(buffer).getUint32(0, true);
-  const walks = about.walks.map((/** @type {any} */ one) => {
-    const told = unpacked(buffer.slice(start, start + one.bytes));
-    start += one.bytes;
-    return one.typed ? computed(one, told) : ready(one, told);
+  const walks = header.walks.map((/** @type {any} */ entry) => {
+    const data = unpacked(buffer.slice(start, start + entry.bytes));
+    start += entry.bytes;
+    return entry.typed ? computed(entry, data) : stored(entry, data);
   });
-  return { ...about, walks };
+  return { ...header, walks };
 }
 
-/** @param {any} one @param {any} frame @returns {Offered} */
-const computed = (one, frame) => ({ ...one, walk: (...texts) => typed(frame, ...texts) });
+/** @param {any} entry @param {any} data @returns {PageWalk} */
+const computed = (entry, data) => ({ ...entry, walk: (...texts) => computeWalk(data, ...texts) });
 
-/** @param {any} one @param {any} told @returns {Offered} */
-function ready(one, told) {
+/** @param {any} entry @param {any} data @returns {PageWalk} */
+function stored(entry, data) {
   /** @type {Walk | null} */
-  let made = null;
+  let walk = null;
   return {
-    ...one,
+    ...entry,
     walk: () => {
-      made ??= given(told);
-      return made;
+      walk ??= readWalk(data);
+      return walk;
     },
   };
 }
 
-mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), await read(), alone());
+mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), await read(), windowHost());

@@ -1,18 +1,18 @@
-// The words that a model thinks likely, as bars.
+// The likeliest tokens of an answer, as a table with bars.
 import { html } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
 
 /** @import { Answer, Walk } from "./types.js" */
 
-/** @param {{walk: Walk, answer: Answer}} given */
-export function Answered({ walk, answer }) {
-  const most = Math.max(...answer.likeliest.map((one) => one.probability));
-  return html`<table class="answered"><caption>${answer.likeliest.length} of ${walk.vocabulary.toLocaleString("en")}, the likeliest first</caption>
+/** @param {{walk: Walk, answer: Answer}} props */
+export function NextTokens({ walk, answer }) {
+  const most = Math.max(...answer.likeliest.map(({ probability }) => probability));
+  return html`<table class="answered"><caption>The ${answer.likeliest.length} likeliest of ${walk.vocabulary.toLocaleString("en")} tokens</caption>
     <thead class="hidden"><tr><th scope="col">token</th><th scope="col">probability</th><th scope="col">as a bar</th></tr></thead>
     <tbody>${answer.likeliest.map(
       (
-        one,
-      ) => html`<tr><th scope="row"><bdi>${readable(one.token)}</bdi></th><td>${one.probability.toFixed(4)}</td>
-        <td><i class="bar" style=${`width:${(100 * one.probability) / most}%`}></i></td></tr>`,
+        likely,
+      ) => html`<tr><th scope="row"><bdi>${readable(likely.token)}</bdi></th><td>${likely.probability.toFixed(4)}</td>
+        <td><i class="bar" style=${`width:${(100 * likely.probability) / most}%`}></i></td></tr>`,
     )}</tbody></table>`;
 }

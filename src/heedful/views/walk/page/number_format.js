@@ -1,10 +1,10 @@
-// Numbers as the library writes them (views/number_format.py), with a minus sign that is one.
+// Numbers as text, as in views/number_format.py, but with a real minus sign (U+2212).
 
 /**
- * How to write numbers that stand together: with as few digits as tell them apart.
+ * A function that formats all of these numbers with the same number of digits.
  * @param {Iterable<number>} values @returns {(value: number) => string}
  */
-export function written(values) {
+export function formatter(values) {
   let [largest, hundredths] = [0, true];
   for (const value of values) {
     if (!Number.isFinite(value)) continue;
@@ -25,8 +25,8 @@ export function written(values) {
   };
 }
 
-/** One number by itself. @param {number} value */
-export const one = (value) => written([value])(value);
+/** @param {number} value */
+export const formatNumber = (value) => formatter([value])(value);
 
-/** In brackets where it would stand after a sign. @param {string} text */
+/** Put a negative number in brackets, to follow a sign. @param {string} text */
 export const bracketed = (text) => (text.startsWith("−") ? `(${text})` : text);

@@ -1,72 +1,75 @@
-// How a step stands on the page. A product is drawn as one computes it by hand (Falk's scheme):
-// the first factor on the left of the result, the second one above it, so that the row and the
-// column of a number meet in it. What is no product stands beside what it was made of.
+// The arrangement of a step's matrices. A product is drawn in Falk's scheme: the first factor on the
+// left of the result, the second factor above it, so that the row and the column that make a number
+// cross at the number. Other stages are drawn beside their inputs.
 
-import { written } from "./number_format.js";
-import { own, pairs } from "./stages.js";
+import { formatter } from "./number_format.js";
+import { hasPairs, headIndex } from "./stages.js";
 
 /** @import { Cell, Stage, Step, Walk } from "./types.js" */
 
 /**
- * A matrix on the page. Turned: its rows stand as columns.
+ * A matrix on the page; if `turned`, it is transposed.
  * @typedef {object} Panel
  * @property {Stage} stage
  * @property {number} head
  * @property {boolean} turned
- * @property {"left" | "top" | "made"} role
- * @property {(number | null)[]} rows as they are drawn; null where some are left out
+ * @property {"left" | "top" | "result"} role
+ * @property {(number | null)[]} rows the drawn rows; null stands for the ones left out
  * @property {(number | null)[]} columns
  * @property {(value: number) => string} write
- * @property {number} most the number that has the last colour
- * @property {number} room pixels that its longest number takes
- * @property {number} brief the same with two decimals; Infinity where these would not do
- * @property {number} least the same in small letters
+ * @property {number} most the magnitude with the strongest colour
+ * @property {number} room width of its longest number in pixels
+ * @property {number} brief the same with two decimals; Infinity if these are not enough
+ * @property {number} least the same in a small font
  * @property {number} wide pixels of a column
  * @property {number} high pixels of a row
  */
 
 /**
- * Panels that belong together: a product, or what stands side by side.
- * @typedef {{falk: boolean, left: Panel[], top: Panel[], made: Panel[]}} Group
+ * Panels that are drawn together: a product in Falk's scheme, or inputs and results side by side.
+ * @typedef {{isProduct: boolean, left: Panel[], top: Panel[], results: Panel[]}} Group
  */
 
 const LETTER = 7.6; // pixels of a digit
 
 /**
- * The panels of a step, not yet of any size. Products of one matrix stand side by side, if they may.
+ * The panels of a step, before they get sizes. If `sideBySide`, products of the same left factor
+ * share a group.
  * @param {Walk} walk @param {Step} step @param {number} head @param {boolean} sideBySide @returns {Group[]}
  */
 export function scene(walk, step, head, sideBySide) {
   /** @type {Group[]} */
   const groups = [];
   for (const stage of step.stages) {
-    const made = panel(stage, head, "made");
+    const result = panel(stage, head, "result");
     const last = groups[groups.length - 1];
     if (stage.factors.length) {
       const [left, top] = stage.factors;
-      if (sideBySide && last?.falk && last.left[0].stage === left) {
-        last.top.push(panel(top, head, "top", pairs(stage)));
-        last.made.push(made);
+      if (sideBySide && last?.isProduct && last.left[0].stage === left) {
+        last.top.push(panel(top, head, "top", hasPairs(stage)));
+        last.results.push(result);
       } else {
         groups.push({
-          falk: true,
+          isProduct: true,
           left: [panel(left, head, "left")],
-          top: [panel(top, head, "top", pairs(stage))],
-          made: [made],
+          top: [panel(top, head, "top", hasPairs(stage))],
+          results: [result],
         });
       }
     } else if (stage.sources.length) {
-      groups.push({ falk: false, left: beside(walk, stage, head), top: [], made: [made] });
-    } else if (last && !last.falk && !last.left.length && !step.brief) last.made.push(made);
-    else groups.push({ falk: false, left: [], top: [], made: [made] });
+      const left = inputs(walk, stage, head);
+      groups.push({ isProduct: false, left, top: [], results: [result] });
+    } else if (last && !last.isProduct && !last.left.length && !step.brief)
+      last.results.push(result);
+    else groups.push({ isProduct: false, left: [], top: [], results: [result] });
   }
   for (const group of groups) align(group);
   return groups;
 }
 
-/** What a stage that is no product was made of; heads that were joined all stand there. @param {Walk} walk @param {Stage} stage @param {number} head */
-function beside(walk, stage, head) {
-  if (stage.reads !== "head") return stage.sources.map((one) => panel(one, head, "left"));
+/** The inputs of a stage that is no product; for joined heads, a panel per head. @param {Walk} walk @param {Stage} stage @param {number} head */
+function inputs(walk, stage, head) {
+  if (stage.reads !== "head") return stage.sources.map((source) => panel(source, head, "left"));
   return Array.from({ length: walk.heads }, (_, h) => panel(stage.sources[0], h, "left"));
 }
 
@@ -74,7 +77,7 @@ function beside(walk, stage, head) {
 function panel(stage, head, role, turned = false) {
   const values = numbers(stage, head);
   const isId = stage.axes[1] === "id";
-  const write = isId ? String : written(values);
+  const write = isId ? String : formatter(values);
   const finite = values.filter(Number.isFinite);
   const room = finite.reduce((most, x) => Math.max(most, write(x).length), 1) * LETTER + 12;
   const letters = finite.reduce((most, x) => Math.max(most, brief(x).length), 1);
@@ -101,82 +104,77 @@ function panel(stage, head, role, turned = false) {
 
 const [MANY, NEARLY] = [600, 0.99];
 
-/** The number with the last colour: of many it is one that few exceed, so that these do not make
- * all others pale; of shares that nobody exceeds. @param {Stage} stage @param {number[]} sizes */
+/** The magnitude with the strongest colour: the largest one, but for many numbers the 99th
+ * percentile, so that outliers do not make all others pale; shares have no outliers. @param {Stage} stage @param {number[]} sizes */
 function largest(stage, sizes) {
   if (isShare(stage) || sizes.length < MANY) return sizes.reduce((a, b) => Math.max(a, b), 0);
   return sizes.sort((a, b) => a - b)[Math.floor(sizes.length * NEARLY)];
 }
 
-/** Whether numbers are shares of a row, whose small ones should be seen. @param {Stage} stage */
+/** Whether each row sums to one; such numbers get a colour scale that shows small ones. @param {Stage} stage */
 export const isShare = ({ name }) => name === "weights" || name === "probabilities";
 
 /** @param {Stage} stage @param {number} head */
 function numbers(stage, head) {
-  const found = [];
-  for (const row of stage.rows)
-    for (const column of stage.columns) found.push(stage.at(head, row, column));
-  return found;
+  return stage.rows.flatMap((row) => stage.columns.map((column) => stage.at(head, row, column)));
 }
 
-/** Places with a gap where some are left out; of a vocabulary that is all behind the likeliest.
- * @param {Stage} stage @param {0 | 1} axis @param {number[]} kept */
-function drawn(stage, axis, kept) {
+/** Indices with null for a gap; of a vocabulary, the gap follows the likeliest tokens.
+ * @param {Stage} stage @param {0 | 1} axis @param {number[]} indices */
+function drawn(stage, axis, indices) {
   if (stage.axes[axis] === "vocabulary")
-    return kept.length < (stage.shape.at(-1) ?? 0) ? [...kept, null] : kept;
-  /** @type {(number | null)[]} */
-  const found = [];
-  kept.forEach((at, i) => {
-    if (i && kept[i - 1] + 1 !== at) found.push(null);
-    found.push(at);
-  });
-  return found;
+    return indices.length < (stage.shape.at(-1) ?? 0) ? [...indices, null] : indices;
+  return indices.flatMap((index, i) =>
+    i && indices[i - 1] + 1 !== index ? [null, index] : [index],
+  );
 }
 
-/** Of which rows or columns a panel has numbers. @param {Panel} panel @param {"rows" | "columns"} side */
-const there = ({ stage, turned }, side) =>
+/** Indices of the stored rows or columns of a panel. @param {Panel} panel @param {"rows" | "columns"} side */
+const stored = ({ stage, turned }, side) =>
   (side === "rows") === turned ? stage.columns : stage.rows;
 
-/** Draw what all of some panels have, so that they stand in line.
+/** Draw only the indices that all of the panels store, so that they are aligned.
  * @param {{panel: Panel, side: "rows" | "columns"}[]} sides */
-function inLine(sides) {
-  const all = sides.map(({ panel, side }) => new Set(there(panel, side)));
+function alignSides(sides) {
+  const sets = sides.map(({ panel, side }) => new Set(stored(panel, side)));
   const [first] = sides;
-  const kept = there(first.panel, first.side).filter((at) => all.every((one) => one.has(at)));
+  const shared = stored(first.panel, first.side).filter((index) =>
+    sets.every((set) => set.has(index)),
+  );
   for (const { panel, side } of sides)
-    panel[side] = drawn(panel.stage, (side === "rows") === panel.turned ? 1 : 0, kept);
+    panel[side] = drawn(panel.stage, (side === "rows") === panel.turned ? 1 : 0, shared);
 }
 
-/** The parts of a group as they stand in line. @param {Group} group */
-function align({ falk, left, top, made }) {
-  const rows = (/** @type {Panel[]} */ some) =>
-    some.map((panel) => ({ panel, side: /** @type {const} */ ("rows") }));
-  const columns = (/** @type {Panel[]} */ some) =>
-    some.map((panel) => ({ panel, side: /** @type {const} */ ("columns") }));
+/** Align the panels of a group. @param {Group} group */
+function align({ isProduct, left, top, results }) {
+  const rows = (/** @type {Panel[]} */ panels) =>
+    panels.map((panel) => ({ panel, side: /** @type {const} */ ("rows") }));
+  const columns = (/** @type {Panel[]} */ panels) =>
+    panels.map((panel) => ({ panel, side: /** @type {const} */ ("columns") }));
   if (!left.length) return;
-  inLine(rows([...left, ...made]));
-  if (!falk) {
-    const all = [...left, ...made];
-    if (new Set(all.map((one) => one.stage.shape.at(-1))).size === 1) inLine(columns(all));
+  alignSides(rows([...left, ...results]));
+  if (!isProduct) {
+    const all = [...left, ...results];
+    if (new Set(all.map(({ stage }) => stage.shape.at(-1))).size === 1) alignSides(columns(all));
     return;
   }
-  inLine([...columns(left), ...rows(top)]);
-  made.forEach((one, i) => {
-    inLine(columns([one, top[i]]));
+  alignSides([...columns(left), ...rows(top)]);
+  results.forEach((result, i) => {
+    alignSides(columns([result, top[i]]));
   });
 }
 
-/** Whether there is room for numbers. @param {Panel} panel */
+/** Whether a panel is large enough for numbers. @param {Panel} panel */
 export const fits = (panel) =>
   panel.wide >= Math.min(panel.room - 4, panel.least) && panel.high >= 17;
 
-/** Of what size the letters of a panel's numbers are. @param {Panel} panel */
-export function letters(panel) {
+/** The CSS classes for the font size of a panel's numbers. @param {Panel} panel */
+export function fontClass(panel) {
   if (panel.wide >= panel.room - 4) return "";
   return panel.wide >= panel.brief ? "small" : "small least";
 }
 
-/** A number as it stands in a cell: with two decimals where there is no room for more.
+/** The text of a cell; with two decimals if there is no room for more.
  * @param {Panel} panel @param {number} value */
 export const inCell = (panel, value) =>
   panel.wide >= panel.room - 4 || !Number.isFinite(value) ? panel.write(value) : brief(value);
@@ -189,39 +187,36 @@ const brief = (value) =>
     .replace("-", "−");
 
 /**
- * What lights up in a panel while a number is looked at: the number itself, the row and the column
- * that make it, or the row or column that it goes into.
+ * The highlight of a panel for the selected number: the number itself, the row and the column that
+ * it is computed from, or the row or column of results that it contributes to.
  * @param {Walk} walk @param {Group} group @param {Panel} panel @param {Cell} cell
  * @returns {{row: number | null, column: number | null, kind: "row" | "column" | "cell"} | null}
  */
-export function light(walk, group, panel, cell) {
+export function highlight(walk, group, panel, cell) {
   const { stage, row, column } = cell;
-  const mine = own(panel.stage, panel.head, walk.heads) === own(stage, cell.head, walk.heads);
-  if (panel.stage === stage && mine && (panel.role === "made" || !isMade(group, stage)))
+  const isSameHead =
+    headIndex(panel.stage, panel.head, walk.heads) === headIndex(stage, cell.head, walk.heads);
+  const result = group.results.find((each) => each.stage === stage);
+  if (panel.stage === stage && isSameHead && (panel.role === "result" || !result))
     return { row, column, kind: "cell" };
-  const made = group.made.find((one) => one.stage === stage);
-  if (made) return cause(group, made, panel, cell);
-  return effect(group, panel, cell);
+  return result ? causeOf(group, result, panel, cell) : effectOf(group, panel, cell);
 }
-
-/** @param {Group} group @param {Stage} stage */
-const isMade = (group, stage) => group.made.some((one) => one.stage === stage);
 
 /** @param {number | null} row @param {number | null} [column] */
 const rowOf = (row, column = null) => ({ row, column, kind: /** @type {const} */ ("row") });
 
-/** @param {Panel} panel @param {number} at */
-const columnOf = ({ turned }, at) => ({
-  row: turned ? at : null,
-  column: turned ? null : at,
+/** @param {Panel} panel @param {number} index */
+const columnOf = ({ turned }, index) => ({
+  row: turned ? index : null,
+  column: turned ? null : index,
   kind: /** @type {const} */ ("column"),
 });
 
-/** @param {Group} group @param {Panel} made @param {Panel} panel @param {Cell} cell */
-function cause(group, made, panel, { stage, row, column }) {
-  if (panel.role === "left" && group.falk) return rowOf(row);
-  if (group.falk)
-    return group.top[group.made.indexOf(made)] === panel ? columnOf(panel, column) : null;
+/** The numbers that a result is computed from. @param {Group} group @param {Panel} result @param {Panel} panel @param {Cell} cell */
+function causeOf(group, result, panel, { stage, row, column }) {
+  if (panel.role === "left" && group.isProduct) return rowOf(row);
+  if (group.isProduct)
+    return group.top[group.results.indexOf(result)] === panel ? columnOf(panel, column) : null;
   if (panel.role !== "left") return null;
   if (stage.reads === "head") {
     const wide = panel.stage.shape[panel.stage.shape.length - 1];
@@ -230,15 +225,15 @@ function cause(group, made, panel, { stage, row, column }) {
   return rowOf(row, stage.reads === "row" || stage.reads === "pair" ? null : column);
 }
 
-/** Where a number of a factor goes. @param {Group} group @param {Panel} panel @param {Cell} cell */
-function effect(group, panel, { stage, row, column }) {
-  if (panel.role !== "made") return null;
-  if (!group.falk) {
-    if (!group.left.some((one) => one.stage === stage)) return null;
+/** The results that an input contributes to. @param {Group} group @param {Panel} panel @param {Cell} cell */
+function effectOf(group, panel, { stage, row, column }) {
+  if (panel.role !== "result") return null;
+  if (!group.isProduct) {
+    if (!group.left.some((input) => input.stage === stage)) return null;
     return rowOf(row, panel.stage.reads === "number" ? column : null);
   }
   if (group.left[0].stage === stage) return rowOf(row);
-  const top = group.top[group.made.indexOf(panel)];
+  const top = group.top[group.results.indexOf(panel)];
   if (top?.stage !== stage) return null;
   return { ...rowOf(null, top.turned ? row : column), kind: /** @type {const} */ ("column") };
 }

@@ -1,5 +1,5 @@
-// How large the cells of a step's matrices are: as large as there is room for, and with numbers in
-// them where these fit, first in the result.
+// The cell sizes of a step's matrices: as large as the room allows, and large enough for numbers if
+// possible, with priority for the results.
 import { fits, scene } from "./scene.js";
 import { label } from "./stages.js";
 
@@ -9,24 +9,24 @@ import { label } from "./stages.js";
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
 const [LEAST, THIN, FEW] = [1, 44, 12];
-const TYPED = 40; // rows of a sentence that is typed: their names are seen
-const FAVOUR = 4; // columns of a product are so much wider than those of what is multiplied
-/** @typedef {"room" | "brief" | "least"} Digits all; two decimals; these in small letters */
-/** @type {[Digits, Digits][]} of results, and of what they are made of */
+const TYPED = 40; // most rows that are high enough for labels: those of a typed sentence
+const FAVOUR = 4; // ratio of a product's column width to that of its left factor
+/** @typedef {"room" | "brief" | "least"} Digits all; two decimals; two decimals in a small font */
+/** @type {[Digits, Digits][]} digits of the results and of the left inputs, in order of preference */
 const TRIES = [
   ["room", "room"],
   ["room", "brief"],
   ["brief", "brief"],
   ["least", "least"],
 ];
-export const LETTERS = 13; // pixels of a name's letters
-export const BROAD = 0.55; // how broad these are, of their size
-const [NARROW, LINE, SEEN] = [560, 2, 4];
+export const FONT = 13; // font size of a label in pixels
+export const BROAD = 0.55; // width of a letter as a share of the font size
+const [NARROW, LINE, VISIBLE] = [560, 2, 4];
 const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 92, 40];
 
 /**
- * The panels of a step, each with its size, and how much larger than usual they are. In a narrow room
- * what stands side by side elsewhere is stacked.
+ * The panels of a step with their sizes, and the scale of the step. In a narrow room, panels are
+ * stacked instead of side by side.
  * @param {Walk} walk @param {Step} step @param {number} head @param {Room} room
  */
 export function arranged(walk, step, head, room) {
@@ -35,163 +35,164 @@ export function arranged(walk, step, head, room) {
   const isTight = groups.some(
     (group) =>
       group.top.length > 1 &&
-      (extent(walk, group, scale).wide > room.wide || group.made.some((one) => one.wide < SEEN)),
+      (extent(walk, group, scale).wide > room.wide ||
+        group.results.some(({ wide }) => wide < VISIBLE)),
   );
   if (!isTight) return { groups, scale };
-  const apart = scene(walk, step, head, false);
-  return { groups: apart, scale: fit(walk, apart, room) };
+  const stacked = scene(walk, step, head, false);
+  return { groups: stacked, scale: fit(walk, stacked, room) };
 }
 
-/** Whether there is no room for matrices side by side: on a phone. @param {Room} room */
+/** Whether the room is too narrow for matrices side by side, as on a phone. @param {Room} room */
 export const isNarrow = ({ wide }) => wide < NARROW;
 
-/** Give each panel its size; how much larger than usual that is. @param {Walk} walk @param {Group[]} groups @param {Room} room */
+/** Set the size of each panel; return the scale. @param {Walk} walk @param {Group[]} groups @param {Room} room */
 function fit(walk, groups, room) {
   if (isNarrow(room)) {
     for (const group of groups) {
-      if (group.falk) across(walk, group, room.wide, 1);
-      else for (const one of panels(group)) alone(walk, one, room.wide);
-      down(walk, group, room.high, 1);
+      if (group.isProduct) setWidths(walk, group, room.wide, 1);
+      else for (const panel of panels(group)) setOwnWidth(walk, panel, room.wide);
+      setHeights(walk, group, room.high, 1);
     }
     return 1;
   }
   for (const scale of SCALES) {
     const each = { wide: room.wide, high: room.high / groups.length };
     for (const group of groups) {
-      across(walk, group, each.wide, scale);
-      down(walk, group, each.high, scale);
+      setWidths(walk, group, each.wide, scale);
+      setHeights(walk, group, each.high, scale);
     }
     if (scale === 1) break;
-    const isWhole = groups.every((group) => panels(group).every((one) => isFull(one, scale)));
-    const used = groups.map((group) => extent(walk, group, scale));
-    const wide = Math.max(0, ...used.map((one) => one.wide));
-    const high = used.reduce((sum, one) => sum + one.high, 0);
-    if (isWhole && wide <= room.wide && high <= room.high) return scale;
+    const areFull = groups.every((group) => panels(group).every((panel) => isFull(panel, scale)));
+    const extents = groups.map((group) => extent(walk, group, scale));
+    const wide = Math.max(0, ...extents.map((each) => each.wide));
+    const high = extents.reduce((sum, each) => sum + each.high, 0);
+    if (areFull && wide <= room.wide && high <= room.high) return scale;
   }
   return 1;
 }
 
-/** Whether one stage stands there head by head. @param {Group} group */
-export const areHeads = ({ left }) => left.length > 1 && left[0].stage === left[1].stage;
+/** Whether the left panels are the heads of a single stage. @param {Group} group */
+export const isOneStage = ({ left }) => left.length > 1 && left[0].stage === left[1].stage;
 
 /** @param {Group} group */
-const panels = ({ left, top, made }) => [...left, ...top, ...made];
+const panels = ({ left, top, results }) => [...left, ...top, ...results];
 
-/** Whether numbers stand in a panel as large as they should be. @param {Panel} panel @param {number} scale */
+/** Whether a panel shows its numbers in the font size of the scale. @param {Panel} panel @param {number} scale */
 const isFull = (panel, scale) =>
   panel.wide >= panel.room * scale - 1 && panel.high >= (panel.role === "top" ? 21 : 23) * scale;
 
-/** Columns that are drawn. @param {Panel[]} some */
-const places = (some) => some.reduce((sum, one) => sum + one.columns.length, 0);
+/** Number of drawn columns. @param {Panel[]} some */
+const countColumns = (some) => some.reduce((sum, { columns }) => sum + columns.length, 0);
 
 /** @param {Panel[]} some */
-const width = (some) => some.reduce((sum, one) => sum + one.wide * one.columns.length, 0);
+const width = (some) => some.reduce((sum, { wide, columns }) => sum + wide * columns.length, 0);
 
 /** @param {Panel[]} some */
-const depth = (some) => Math.max(0, ...some.map((one) => one.rows.length * one.high));
+const height = (some) => Math.max(0, ...some.map(({ rows, high }) => rows.length * high));
 
-/** Pixels beside and between the matrices. @param {Walk} walk @param {Group} group @param {number} scale */
+/** Width of everything beside and between the matrices, in pixels. @param {Walk} walk @param {Group} group @param {number} scale */
 function beside(walk, group, scale) {
-  const { falk, left, top, made } = group;
+  const { isProduct, left, top, results } = group;
   const names = (/** @type {Panel[]} */ some) =>
-    some.reduce((sum, one) => sum + margin(walk, one, scale) + BETWEEN, 0);
-  if (falk) return names([left[0], ...top.slice(1)]) + LINE;
-  if (!left.length) return names(made);
-  const heads = areHeads(group) ? BETWEEN * (left.length - 1) : ARROW * (left.length - 1);
-  return names([left[0]]) + heads + ARROW * made.length;
+    some.reduce((sum, panel) => sum + margin(walk, panel, scale) + BETWEEN, 0);
+  if (isProduct) return names([left[0], ...top.slice(1)]) + LINE;
+  if (!left.length) return names(results);
+  const heads = isOneStage(group) ? BETWEEN * (left.length - 1) : ARROW * (left.length - 1);
+  return names([left[0]]) + heads + ARROW * results.length;
 }
 
-/** Pixels above and below the matrices. @param {Walk} walk @param {Group} group @param {number} scale */
+/** Height of everything above and below the matrices, in pixels. @param {Walk} walk @param {Group} group @param {number} scale */
 function headings(walk, group, scale) {
-  const above = Math.max(0, namesAbove(walk, group) - HEADING);
-  return (group.falk ? 3 * HEADING : 2 * HEADING) * scale + above + MORE;
+  const above = Math.max(0, labelHeight(walk, group) - HEADING);
+  return (group.isProduct ? 3 * HEADING : 2 * HEADING) * scale + above + MORE;
 }
 
-/** Pixels above a group's matrices for names of columns that stand on their side, as one of them
- * would not fit: then all do. 0 where all fit. @param {Walk} walk @param {Group} group */
-export function namesAbove(walk, { falk, left, top, made }) {
-  const named = (falk ? top : [...left, ...made]).filter((panel) =>
+/** Height of rotated column labels in pixels; 0 if all labels fit without rotation.
+ * @param {Walk} walk @param {Group} group */
+export function labelHeight(walk, { isProduct, left, top, results }) {
+  const named = (isProduct ? top : [...left, ...results]).filter((panel) =>
     ["tokens", "memory", "vocabulary"].includes(panel.stage.axes[panel.turned ? 0 : 1]),
   );
-  const size = (/** @type {Panel} */ panel) => longest(walk, panel) * LETTERS * BROAD;
+  const size = (/** @type {Panel} */ panel) => longest(walk, panel) * FONT * BROAD;
   if (named.every((panel) => size(panel) <= panel.wide - 4)) return 0;
   return Math.min(TURNED, Math.max(...named.map(size)) + 22);
 }
 
-/** Letters of the longest name of a column. @param {Walk} walk @param {Panel} panel */
+/** Number of letters in the longest column label. @param {Walk} walk @param {Panel} panel */
 export const longest = (walk, { stage, columns, turned }) =>
   Math.max(
-    ...columns.map((at) => (at === null ? 1 : [...label(walk, stage, turned ? 0 : 1, at)].length)),
+    ...columns.map((i) => (i === null ? 1 : [...label(walk, stage, turned ? 0 : 1, i)].length)),
   );
 
 /** @param {Walk} walk @param {Group} group @param {number} scale @returns {Room} */
 function extent(walk, group, scale) {
-  const { falk, left, top, made } = group;
-  const all = [...left, ...made];
+  const { isProduct, left, top, results } = group;
+  const all = [...left, ...results];
   return {
     wide: width(all) + beside(walk, group, scale),
-    high: depth(all) + (falk ? depth(top) : 0) + headings(walk, group, scale),
+    high: height(all) + (isProduct ? height(top) : 0) + headings(walk, group, scale),
   };
 }
 
-/** The width of a panel's columns that stands in its own line. @param {Walk} walk @param {Panel} panel @param {number} wide */
-function alone(walk, panel, wide) {
+/** Set the column width of a panel in a line of its own. @param {Walk} walk @param {Panel} panel @param {number} wide */
+function setOwnWidth(walk, panel, wide) {
   const each = (wide - margin(walk, panel, 1) - LINE) / panel.columns.length;
   const thin = Math.max(LEAST, Math.min(THIN, Math.floor(each * 4) / 4));
-  const found = [panel.room, panel.brief, panel.least].find((one) => one <= each);
-  panel.wide = found ?? Math.min(thin, panel.room);
+  const size = [panel.room, panel.brief, panel.least].find((needed) => needed <= each);
+  panel.wide = size ?? Math.min(thin, panel.room);
 }
 
-/** The width of columns. @param {Walk} walk @param {Group} group @param {number} wide @param {number} scale */
-function across(walk, group, wide, scale) {
-  const { falk, left, top, made } = group;
-  const upper = falk ? top : [];
-  const all = [...left, ...made];
+/** Set the column widths of a group. @param {Walk} walk @param {Group} group @param {number} wide @param {number} scale */
+function setWidths(walk, group, wide, scale) {
+  const { isProduct, left, top, results } = group;
+  const upper = isProduct ? top : [];
+  const all = [...left, ...results];
   const room = Math.max(160, wide - beside(walk, group, scale));
-  const write = (/** @type {[Digits, Digits]} */ [ofMade, ofLeft]) => {
-    made.forEach((one, i) => {
-      one.wide = numbered(ofMade, one, ...(upper[i] ? [upper[i]] : [])) * scale;
+  const tryDigits = (/** @type {[Digits, Digits]} */ [ofResults, ofLeft]) => {
+    results.forEach((panel, i) => {
+      panel.wide = widthFor(ofResults, panel, ...(upper[i] ? [upper[i]] : [])) * scale;
     });
-    for (const one of left) one.wide = numbered(ofLeft, one) * scale;
+    for (const panel of left) panel.wide = widthFor(ofLeft, panel) * scale;
     return width(all) <= room;
   };
-  if (TRIES.slice(0, upper.length < 2 ? 4 : 3).some(write)) return aligned(upper, made);
-  write(TRIES[0]);
-  const thin = (/** @type {Panel[]} */ some, /** @type {number} */ rest) => {
-    const each = Math.floor((rest / places(some)) * 4) / 4;
-    for (const one of some) one.wide = Math.max(LEAST, Math.min(one.wide, THIN, each));
+  if (TRIES.slice(0, upper.length < 2 ? 4 : 3).some(tryDigits)) return copyWidths(upper, results);
+  tryDigits(TRIES[0]);
+  const narrow = (/** @type {Panel[]} */ some, /** @type {number} */ rest) => {
+    const each = Math.floor((rest / countColumns(some)) * 4) / 4;
+    for (const panel of some) panel.wide = Math.max(LEAST, Math.min(panel.wide, THIN, each));
   };
-  const isTight = () => width(all) > room && room - width(made) <= 2 * places(left);
+  const isTight = () => width(all) > room && room - width(results) <= 2 * countColumns(left);
   if (isTight() && upper.length < 2)
-    for (const one of made) if (Number.isFinite(one.least)) one.wide = one.least;
-  if (width(all) > room && !isTight()) thin(left, room - width(made));
+    for (const panel of results) if (Number.isFinite(panel.least)) panel.wide = panel.least;
+  if (width(all) > room && !isTight()) narrow(left, room - width(results));
   if (width(all) > room) {
-    const share = (falk ? FAVOUR : 1) * places(made);
-    thin(made, (room * share) / (share + places(left)));
-    if (left.length) thin(left, room - width(made));
+    const share = (isProduct ? FAVOUR : 1) * countColumns(results);
+    narrow(results, (room * share) / (share + countColumns(left)));
+    if (left.length) narrow(left, room - width(results));
   }
-  aligned(upper, made);
+  copyWidths(upper, results);
 }
 
-/** Columns of a factor above its results are as wide as these. @param {Panel[]} upper @param {Panel[]} made */
-function aligned(upper, made) {
-  upper.forEach((one, i) => {
-    one.wide = made[i].wide;
+/** Give the factors above the results the same column widths. @param {Panel[]} upper @param {Panel[]} results */
+function copyWidths(upper, results) {
+  upper.forEach((panel, i) => {
+    panel.wide = results[i].wide;
   });
 }
 
-/** Pixels of a column in which the numbers of some panels are written with so many digits, or with
- * all where fewer do not do. @param {Digits} digits @param {Panel[]} some */
-const numbered = (digits, ...some) =>
-  Math.max(...some.map((one) => (Number.isFinite(one[digits]) ? one[digits] : one.room)));
+/** Column width in pixels for numbers with these digits, or with all digits if fewer are not enough.
+ * @param {Digits} digits @param {Panel[]} some */
+const widthFor = (digits, ...some) =>
+  Math.max(...some.map((panel) => (Number.isFinite(panel[digits]) ? panel[digits] : panel.room)));
 
-/** The height of rows. @param {Walk} walk @param {Group} group @param {number} high @param {number} scale */
-function down(walk, group, high, scale) {
-  const { falk, left, top, made } = group;
-  const upper = falk ? top : [];
-  const all = [...left, ...made];
-  const rows = Math.max(...all.map((one) => one.rows.length));
-  const inner = Math.max(0, ...upper.map((one) => one.rows.length));
+/** Set the row heights of a group. @param {Walk} walk @param {Group} group @param {number} high @param {number} scale */
+function setHeights(walk, group, high, scale) {
+  const { isProduct, left, top, results } = group;
+  const upper = isProduct ? top : [];
+  const all = [...left, ...results];
+  const rows = Math.max(...all.map((panel) => panel.rows.length));
+  const inner = Math.max(0, ...upper.map((panel) => panel.rows.length));
   const room = high - headings(walk, group, scale);
   let row = (rows <= FEW ? 30 : 22) * scale;
   let above = (inner <= FEW ? 26 : 14) * scale;
@@ -204,16 +205,16 @@ function down(walk, group, high, scale) {
     const least = rows <= TYPED ? small : Math.max(2, 300 / rows);
     row = Math.min(row, Math.max(least, (room - inner * above) / rows));
   }
-  const even = (/** @type {number} */ size) => Math.max(0.5, Math.floor(size * 4) / 4);
-  for (const one of all) one.high = even(row);
-  for (const one of upper) one.high = even(above);
+  const rounded = (/** @type {number} */ size) => Math.max(0.5, Math.floor(size * 4) / 4);
+  for (const panel of all) panel.high = rounded(row);
+  for (const panel of upper) panel.high = rounded(above);
 }
 
-/** Pixels for the names of rows. @param {Walk} walk @param {Panel} panel @param {number} scale */
+/** Width of the row labels in pixels. @param {Walk} walk @param {Panel} panel @param {number} scale */
 export function margin(walk, panel, scale) {
   const axis = panel.turned ? 1 : 0;
-  const lengths = panel.rows.map((at) =>
-    at === null ? 1 : [...label(walk, panel.stage, axis, at)].length,
+  const lengths = panel.rows.map((index) =>
+    index === null ? 1 : [...label(walk, panel.stage, axis, index)].length,
   );
   return Math.min(116, Math.max(24, Math.max(...lengths) * 7.8 + 14)) * scale;
 }

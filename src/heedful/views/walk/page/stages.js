@@ -1,99 +1,99 @@
-// What holds for all stages: the sums behind a number, and which stages are shown together.
+// Functions on stages: the terms of a number, the grouping into steps, labels and omissions.
 
 /** @import { Answer, Stage, Step, Walk } from "./types.js" */
 
-/** Which of its own heads a stage gives to one of the query heads. @param {Stage} stage */
-export const own = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
+/** The index of the head of a stage that a query head uses. @param {Stage} stage */
+export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
 
-/** Whether a number for each pair of tokens: then the second factor's rows are what is multiplied. @param {Stage} stage */
-export const pairs = (stage) => stage.axes[1] === "tokens" || stage.axes[1] === "memory";
+/** Whether the numbers are of pairs of tokens: then the product is left · rightᵀ. @param {Stage} stage */
+export const hasPairs = (stage) => stage.axes[1] === "tokens" || stage.axes[1] === "memory";
 
 /**
- * The products whose sum a number is, as far as they are there, and how many are not.
+ * The stored factors of the products that sum to a number, and how many are not stored.
  * @param {Stage} stage @param {number} head @param {number} row @param {number} column
  */
 export function terms(stage, head, row, column) {
   const [left, right] = stage.factors;
-  const there = new Set(pairs(stage) ? right.columns : right.rows);
-  const places = left.columns.filter((k) => there.has(k));
-  const found = places.map((k) => ({
-    place: k,
-    left: left.at(head, row, k),
-    right: pairs(stage) ? right.at(head, column, k) : right.at(head, k, column),
-  }));
-  return { found, missing: left.shape[left.shape.length - 1] - found.length };
+  const indices = new Set(hasPairs(stage) ? right.columns : right.rows);
+  const stored = left.columns
+    .filter((k) => indices.has(k))
+    .map((k) => ({
+      left: left.at(head, row, k),
+      right: hasPairs(stage) ? right.at(head, column, k) : right.at(head, k, column),
+    }));
+  return { stored, missing: left.shape[left.shape.length - 1] - stored.length };
 }
 
 /**
- * The steps of a walk: stages of one step together, those of a brief section too; then answers.
- * @param {Stage[]} stages @param {(number | null)[]} section of each
+ * The steps of a walk: one per `step` of the stages, one per brief section, then the answers.
+ * @param {Stage[]} stages @param {(number | null)[]} section index of each stage's section
  * @param {{title: string, brief: boolean}[]} sections @param {Answer[]} answers
- * @param {string} asked @param {string[]} tokens
+ * @param {string} heading such as "tokens after" @param {string[]} tokens
  * @returns {Step[]}
  */
-export function steps(stages, section, sections, answers, asked, tokens) {
+export function steps(stages, section, sections, answers, heading, tokens) {
   /** @type {Step[]} */
-  const found = [];
+  const list = [];
   const several = sections.length > 1;
   stages.forEach((stage, i) => {
-    const at = section[i];
-    if (at === null || at === undefined) return; // read by others, and of no section itself
-    const { title, brief } = sections[at];
-    const last = found[found.length - 1];
-    const together = i > 0 && section[i - 1] === at && last;
-    if (together && (brief || (stage.step && stage.step === last.stages[0].step)))
+    const index = section[i];
+    if (index === null || index === undefined) return; // only an input of other stages
+    const { title, brief } = sections[index];
+    const last = list[list.length - 1];
+    const isSameSection = i > 0 && section[i - 1] === index && last;
+    if (isSameSection && (brief || (stage.step && stage.step === last.stages[0].step)))
       last.stages.push(stage);
-    else found.push({ name: "", section: several ? title : "", stages: [stage], brief });
+    else list.push({ name: "", section: several ? title : "", stages: [stage], brief });
   });
-  for (const step of found)
+  for (const step of list)
     step.name = step.brief ? step.section : step.stages.map((stage) => stage.name).join(", ");
   for (const answer of answers.length > 3 ? answers.slice(-1) : answers)
-    found.push({
-      name: `likeliest ${asked} ${tokens[answer.place]}`,
+    list.push({
+      name: `likeliest ${heading} ${tokens[answer.place]}`,
       section: several ? sections[sections.length - 1].title : "",
       stages: [],
       brief: false,
       answer,
     });
-  return found;
+  return list;
 }
 
-/** What of some stages, and of those they were made of, is not in the file. @param {Stage[]} stages */
-export function missing(stages) {
-  /** @type {Map<string, Set<string>>} what is there, and of which stages that holds */
-  const found = new Map();
-  for (const stage of stages.flatMap((one) => [one, ...one.factors, ...one.sources])) {
-    const there = partly(stage);
-    if (there) found.set(there, (found.get(there) ?? new Set()).add(stage.name));
+/** Sentences on the parts of stages, and of their inputs, that the file stores. @param {Stage[]} stages */
+export function omissions(stages) {
+  /** @type {Map<string, Set<string>>} names of stages, by the part that is stored */
+  const parts = new Map();
+  for (const stage of stages.flatMap((each) => [each, ...each.factors, ...each.sources])) {
+    const part = storedPart(stage);
+    if (part) parts.set(part, (parts.get(part) ?? new Set()).add(stage.name));
   }
-  return [...found].map(([there, names]) => `Of ${[...names].join(", ")} this file has ${there}.`);
+  return [...parts].map(([part, names]) => `Of ${[...names].join(", ")}, the file has ${part}.`);
 }
 
-/** What of a stage is there, in words; "" where all is. @param {Stage} stage */
-function partly(stage) {
+/** The stored part of a stage in words; "" if all of it is stored. @param {Stage} stage */
+function storedPart(stage) {
   const [high, wide] = stage.shape.slice(-2);
-  const said = [];
-  if (stage.rows.length < high) said.push(kept("rows", stage.rows, high));
+  const parts = [];
+  if (stage.rows.length < high) parts.push(ends("rows", stage.rows, high));
   if (stage.axes[1] === "vocabulary" && stage.columns.length < wide)
-    said.push(`the ${stage.columns.length} likeliest of ${wide.toLocaleString("en")} tokens`);
-  else if (stage.columns.length < wide) said.push(kept("columns", stage.columns, wide));
-  return said.join(" and ");
+    parts.push(`the ${stage.columns.length} likeliest of ${wide.toLocaleString("en")} tokens`);
+  else if (stage.columns.length < wide) parts.push(ends("columns", stage.columns, wide));
+  return parts.join(" and ");
 }
 
-/** @param {string} what @param {number[]} there @param {number} size */
-function kept(what, there, size) {
-  const gap = there.findIndex((at, i) => at !== i);
-  const [first, last] = gap < 0 ? [there.length, 0] : [gap, there.length - gap];
-  return `the first ${first}${last ? ` and the last ${last}` : ""} of ${size.toLocaleString("en")} ${what}`;
+/** @param {string} name @param {number[]} indices @param {number} size */
+function ends(name, indices, size) {
+  const gap = indices.findIndex((index, i) => index !== i);
+  const [first, last] = gap < 0 ? [indices.length, 0] : [gap, indices.length - gap];
+  return `the first ${first}${last ? ` and the last ${last}` : ""} of ${size.toLocaleString("en")} ${name}`;
 }
 
-/** What stands along an axis of a stage, for each place; "" where numbers have no names.
- * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} at */
-export function label(walk, stage, axis, at) {
+/** The token of a row or column; "" on an axis without tokens.
+ * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} index */
+export function label(walk, stage, axis, index) {
   const kind = stage.axes[axis];
-  if (kind === "tokens") return walk.tokens[at] ?? "";
-  if (kind === "memory") return walk.memory[at] ?? "";
-  if (kind === "vocabulary") return stage.names?.[stage.columns.indexOf(at)] ?? "";
+  if (kind === "tokens") return walk.tokens[index] ?? "";
+  if (kind === "memory") return walk.memory[index] ?? "";
+  if (kind === "vocabulary") return stage.names?.[stage.columns.indexOf(index)] ?? "";
   return "";
 }

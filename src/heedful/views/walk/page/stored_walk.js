@@ -1,74 +1,74 @@
-// A walk whose numbers came with the page.
+// A walk whose numbers are stored in the file.
 import { steps } from "./stages.js";
 
 /** @import { Stage, Walk } from "./types.js" */
 
-/** @param {any} told what the library wrote, with its arrays by name @returns {Walk} */
-export function given(told) {
+/** @param {any} data what page_data.py packed: JSON, and arrays by name @returns {Walk} */
+export function readWalk(data) {
   /** @type {Stage[]} */
   const stages = [];
-  told.stages.forEach((/** @type {any} */ one, /** @type {number} */ i) => {
-    stages.push(stage(one, told, i));
+  data.stages.forEach((/** @type {any} */ entry, /** @type {number} */ i) => {
+    stages.push(readStage(entry, data, i));
   });
-  told.stages.forEach((/** @type {any} */ one, /** @type {number} */ i) => {
-    stages[i].factors = one.factors.map((/** @type {number} */ at) => stages[at]);
-    stages[i].sources = one.sources.map((/** @type {number} */ at) => stages[at]);
+  data.stages.forEach((/** @type {any} */ entry, /** @type {number} */ i) => {
+    stages[i].factors = entry.factors.map((/** @type {number} */ index) => stages[index]);
+    stages[i].sources = entry.sources.map((/** @type {number} */ index) => stages[index]);
   });
-  const { section, sections, answers, asked, tokens } = told;
+  const { section, sections, answers, asked: heading, tokens } = data;
   return {
-    ...told,
+    ...data,
     stages,
-    steps: steps(stages, section, sections, answers, asked, tokens),
+    steps: steps(stages, section, sections, answers, heading, tokens),
     beyond: [0, 0],
   };
 }
 
-/** @param {any} one @param {any} told @param {number} i @returns {Stage} */
-function stage(one, told, i) {
-  const { data, shape } = told[`numbers ${i}`];
+/** @param {any} entry @param {any} walk the packed data @param {number} i @returns {Stage} */
+function readStage(entry, walk, i) {
+  const { data, shape } = walk[`numbers ${i}`];
   const [high, wide] = shape.slice(-2);
   const heads = shape.length > 2 ? shape[0] : 1;
-  const rows = one.rows ?? places(high);
-  const columns = one.columns ?? places(wide);
-  const [rowAt, columnAt] = [rows, columns].map(
-    (all) => new Map(all.map((/** @type {number} */ at, /** @type {number} */ n) => [at, n])),
+  const rows = entry.rows ?? range(high);
+  const columns = entry.columns ?? range(wide);
+  const [rowOffset, columnOffset] = [rows, columns].map(
+    (all) => new Map(all.map((/** @type {number} */ index, /** @type {number} */ n) => [index, n])),
   );
-  /** Where a number lies in the array. @param {number} head @param {number} row @param {number} column */
+  /** The index of a number in the array, or −1. @param {number} head @param {number} row @param {number} column */
   const find = (head, row, column) => {
-    const [r, c] = [rowAt.get(row), columnAt.get(column)];
+    const [r, c] = [rowOffset.get(row), columnOffset.get(column)];
     if (r === undefined || c === undefined) return -1;
-    return (Math.floor((head * heads) / told.heads) * high + r) * wide + c;
+    return (Math.floor((head * heads) / walk.heads) * high + r) * wide + c;
   };
-  const bias = told[`bias ${i}`];
-  const formulas = told[`formulas ${i}`];
-  const which = told[`which ${i}`];
+  const bias = walk[`bias ${i}`];
+  const formulas = walk[`formulas ${i}`];
+  const which = walk[`which ${i}`];
   return {
-    ...one,
+    ...entry,
     rows,
     columns,
-    names: one.names ?? null,
+    names: entry.names ?? null,
     factors: [],
     sources: [],
     at(head, row, column) {
       return data[find(head, row, column)] ?? Number.NaN;
     },
     bias(head, column) {
-      const c = columnAt.get(column);
+      const c = columnOffset.get(column);
       if (!bias || c === undefined) return null;
-      const own = bias.shape.length > 1 ? Math.floor((head * bias.shape[0]) / told.heads) : 0;
-      return bias.data[own * bias.shape[bias.shape.length - 1] + c];
+      const group = bias.shape.length > 1 ? Math.floor((head * bias.shape[0]) / walk.heads) : 0;
+      return bias.data[group * bias.shape[bias.shape.length - 1] + c];
     },
     how(head, row, column) {
-      const at = find(head, row, column);
-      if (!formulas || at < 0) return null;
-      const text = which ? which.data[at] : 0;
-      const first = at * formulas.shape[1];
-      const own = one.texts[text].split("{}").length - 1; // zeros may follow
-      const numbers = [...formulas.data.subarray(first, first + own)];
-      return { text: one.texts[text], numbers, whole: one.whole[text] };
+      const index = find(head, row, column);
+      if (!formulas || index < 0) return null;
+      const text = which ? which.data[index] : 0;
+      const first = index * formulas.shape[1];
+      const count = entry.texts[text].split("{}").length - 1; // padding zeros may follow
+      const numbers = [...formulas.data.subarray(first, first + count)];
+      return { text: entry.texts[text], numbers, whole: entry.whole[text] };
     },
   };
 }
 
 /** @param {number} size */
-const places = (size) => Array.from({ length: size }, (_, n) => n);
+const range = (size) => Array.from({ length: size }, (_, n) => n);

@@ -1,87 +1,87 @@
-// A number written out as the sum, or the formula, that it is: parts of a line, each with its kind.
-import { bracketed, one, written } from "./number_format.js";
+// Writes out how a number is computed, as the parts of a line: a sum of products or a formula.
+import { bracketed, formatNumber, formatter } from "./number_format.js";
 import { terms } from "./stages.js";
 
 /** @import { Cell, Formula, Stage } from "./types.js" */
 
 /** @typedef {{text: string, kind: "left" | "right" | "sign" | "number" | "total"}} Part */
 
-const [TERMS, SOME] = [12, 6]; // products that are all written out; of more the first and the last
+const [TERMS, SHORT] = [12, 6]; // most terms of a sum; terms that are shown of a longer sum
 
 /** @param {Part["kind"]} kind @param {string} text @returns {Part} */
 const part = (kind, text) => ({ kind, text });
 
-/** All of what makes a number, and the number; [] where it is what it is. @param {Cell} cell @returns {Part[]} */
-export function sum(cell) {
+/** The calculation of a number and its result; [] for an input. @param {Cell} cell @returns {Part[]} */
+export function writtenOut(cell) {
   const { stage, head, row, column } = cell;
   const value = stage.at(head, row, column);
-  const made = parts(cell);
-  if (!made.length) return [];
-  return [...made, part("sign", " = "), part("total", one(value))];
+  const calculation = parts(cell);
+  if (!calculation.length) return [];
+  return [...calculation, part("sign", " = "), part("total", formatNumber(value))];
 }
 
 /** @param {Cell} cell @returns {Part[]} */
 function parts({ stage, head, row, column }) {
   if (stage.factors.length) return products(stage, head, row, column);
-  if (stage.kind === "weights" && stage.sources.length) return shares(stage, head, row, column);
-  if (stage.kind === "masked" && stage.sources.length) return hidden(stage, head, row, column);
-  const made = stage.how(head, row, column);
-  return made ? filled(made) : [];
+  if (stage.kind === "weights" && stage.sources.length) return softmax(stage, head, row, column);
+  if (stage.kind === "masked" && stage.sources.length) return masked(stage, head, row, column);
+  const formula = stage.how(head, row, column);
+  return formula ? filled(formula) : [];
 }
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 function products(stage, head, row, column) {
-  const { found, missing } = terms(stage, head, row, column);
+  const { stored, missing } = terms(stage, head, row, column);
   const bias = stage.bias(head, column);
-  const [left, right] = [found.map((term) => term.left), found.map((term) => term.right)].map(
-    written,
+  const [left, right] = [stored.map((term) => term.left), stored.map((term) => term.right)].map(
+    formatter,
   );
-  const shown =
-    found.length > TERMS ? [...found.slice(0, SOME - 1), found[found.length - 1]] : found;
-  // those that are left out, as one number that is what is missing of the sum
-  const rest = found.length - shown.length + missing;
-  const known = shown.reduce((total, term) => total + term.left * term.right, 0);
-  const others = stage.at(head, row, column) - known - (bias ?? 0);
+  const visible =
+    stored.length > TERMS ? [...stored.slice(0, SHORT - 1), stored[stored.length - 1]] : stored;
+  // the terms that are left out, as a single number: the total minus the visible terms
+  const rest = stored.length - visible.length + missing;
+  const sum = visible.reduce((total, term) => total + term.left * term.right, 0);
+  const others = stage.at(head, row, column) - sum - (bias ?? 0);
   /** @type {Part[]} */
   const line = [];
-  shown.forEach((term, i) => {
+  visible.forEach((term, i) => {
     if (i) line.push(part("sign", " + "));
-    if (rest && i === shown.length - 1)
+    if (rest && i === visible.length - 1)
       line.push(
-        part("number", bracketed(one(others))),
+        part("number", bracketed(formatNumber(others))),
         part("sign", ` (${rest.toLocaleString("en")} others) + `),
       );
     line.push(part("left", i ? bracketed(left(term.left)) : left(term.left)));
     line.push(part("sign", " · "), part("right", bracketed(right(term.right))));
   });
-  if (bias !== null) line.push(part("sign", " + "), part("number", bracketed(one(bias))));
+  if (bias !== null) line.push(part("sign", " + "), part("number", bracketed(formatNumber(bias))));
   return line;
 }
 
-/** A share of a softmax. @param {Stage} stage @param {number} head @param {number} row @param {number} column */
-function shares(stage, head, row, column) {
+/** A weight of a softmax. @param {Stage} stage @param {number} head @param {number} row @param {number} column */
+function softmax(stage, head, row, column) {
   const [before] = stage.sources;
   const scores = before.columns.map((m) => before.at(head, row, m)).filter(Number.isFinite);
-  const mine = before.at(head, row, column);
-  if (!Number.isFinite(mine)) return [part("number", "e^(−∞) is 0")];
+  const numerator = before.at(head, row, column);
+  if (!Number.isFinite(numerator)) return [part("number", "e^(−∞)")];
   const power = (/** @type {number} */ score) =>
     `e^${bracketed(score.toFixed(4).replace("-", "−"))}`;
-  const line = [part("left", power(mine)), part("sign", " / (")];
-  const shown = scores.slice(0, TERMS);
-  shown.forEach((score, i) => {
+  const line = [part("left", power(numerator)), part("sign", " / (")];
+  const visible = scores.slice(0, TERMS);
+  visible.forEach((score, i) => {
     line.push(part("sign", i ? " + " : ""), part("right", power(score)));
   });
-  const left =
-    before.shape[before.shape.length - 1] - before.columns.length + scores.length - shown.length;
-  line.push(part("sign", left ? ` + ${left.toLocaleString("en")} others)` : ")"));
+  const missing = before.shape[before.shape.length - 1] - before.columns.length;
+  const others = missing + scores.length - visible.length;
+  line.push(part("sign", others ? ` + ${others.toLocaleString("en")} others)` : ")"));
   return line;
 }
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
-function hidden(stage, head, row, column) {
-  const before = one(stage.sources[0].at(head, row, column));
+function masked(stage, head, row, column) {
+  const before = formatNumber(stage.sources[0].at(head, row, column));
   if (Number.isFinite(stage.at(head, row, column))) return [part("left", before)];
-  return [part("left", before), part("sign", ", hidden by the mask,")];
+  return [part("left", before), part("sign", ", masked")];
 }
 
 /** A formula with its numbers. @param {Formula} formula @returns {Part[]} */
@@ -91,7 +91,7 @@ function filled({ text, numbers, whole }) {
   text.split("{}").forEach((words, i) => {
     if (words) line.push(part("sign", words));
     if (i >= numbers.length) return;
-    const number = whole.includes(i) ? String(numbers[i]) : one(numbers[i]);
+    const number = whole.includes(i) ? String(numbers[i]) : formatNumber(numbers[i]);
     const afterSign = /[-+×/]\s*$/.test(words);
     line.push(part("number", afterSign ? bracketed(number) : number));
   });

@@ -1,30 +1,30 @@
-// What the walk's parts hand to each other.
+// Types that the modules of the walk's page share.
 
 /**
- * How a number comes about: a text with a place, {}, for each number; `whole` of them are places.
+ * How a number is computed: a text with {} for each number. `whole` are the indices of integers.
  * @typedef {{text: string, numbers: number[], whole: number[]}} Formula
  */
 
 /** @typedef {"tokens" | "memory" | "vocabulary" | "id" | "width"} Axis */
 
 /**
- * One step of a model, as the library's own stage: its words, and any number that is there.
+ * A stage of a step, as in heedful.explain: its texts, and access to its stored numbers.
  * @typedef {object} Stage
  * @property {string} name
- * @property {number[]} shape rows and columns, before them the heads where it has some
- * @property {string} kind what it is, whatever it is called: "weights", "masked", "key", …
+ * @property {number[]} shape [rows, columns], or [heads, rows, columns]
+ * @property {string} kind "weights", "masked", "key", …, independent of the name
  * @property {string} formula
  * @property {string} sentence
- * @property {[Axis, Axis]} axes what stands along rows and columns
- * @property {number[][]} chain the shapes through which it came
- * @property {string} step stages of one step belong together
- * @property {Stage[]} factors the two that were multiplied
- * @property {Stage[]} sources what else it was made of
- * @property {string} reads what of the sources a number reads: "number", "row", "pair", "head"
- * @property {number[]} rows those that are there
- * @property {number[]} columns
- * @property {string[] | null} names of the columns of a vocabulary
- * @property {(head: number, row: number, column: number) => number} at NaN where it is not there
+ * @property {[Axis, Axis]} axes the kinds of the rows and the columns
+ * @property {number[][]} chain the shapes of the reshaped tensors, in order
+ * @property {string} step stages with the same step are shown together
+ * @property {Stage[]} factors the two factors, if it is a product
+ * @property {Stage[]} sources the other stages that it is computed from
+ * @property {string} reads the part of a source that a number reads: "number", "row", "pair", "head"
+ * @property {number[]} rows indices of the stored rows
+ * @property {number[]} columns indices of the stored columns
+ * @property {string[] | null} names tokens of the stored columns, if these are a vocabulary
+ * @property {(head: number, row: number, column: number) => number} at NaN if it is not stored
  * @property {(head: number, column: number) => number | null} bias
  * @property {(head: number, row: number, column: number) => Formula | null} how
  */
@@ -33,12 +33,12 @@
 /** @typedef {{place: number, likeliest: Likely[]}} Answer */
 
 /**
- * Stages that are shown together; the last steps of a model are its answers.
+ * Stages that are shown together, or an answer of the model.
  * @typedef {object} Step
  * @property {string} name
- * @property {string} section "" where there is one
+ * @property {string} section its title; "" if the walk has a single section
  * @property {Stage[]} stages
- * @property {boolean} brief each stage is a whole block
+ * @property {boolean} brief whether each stage summarises a block
  * @property {Answer} [answer]
  */
 
@@ -54,17 +54,17 @@
  * @property {number} layer
  * @property {string} asked
  * @property {string} missing
- * @property {number} vocabulary how many tokens there are
+ * @property {number} vocabulary number of tokens
  * @property {Stage[]} stages
  * @property {Step[]} steps
- * @property {[number, number]} beyond words that were typed and are too many, of each text
+ * @property {[number, number]} beyond number of words of each text that are not shown
  */
 
 /**
- * What the page has: walks that are there, and variants that it computes on what is typed.
- * @typedef {{label: string, typed: boolean, walk: (text: string, memory: string) => Walk}} Offered
+ * A walk to choose: stored as numbers or, if `typed`, computed from the typed texts.
+ * @typedef {{label: string, typed: boolean, walk: (text: string, memory: string) => Walk}} PageWalk
  */
 
-/** A number of a stage, as one head has it. @typedef {{stage: Stage, head: number, row: number, column: number}} Cell */
+/** The position of a number in a stage. @typedef {{stage: Stage, head: number, row: number, column: number}} Cell */
 
 export {};

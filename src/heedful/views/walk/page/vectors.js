@@ -1,5 +1,5 @@
-// The vector of a word, by the same hash as in the library (explain/variants.py). So the page needs
-// no table of words, and no word is unknown.
+// Word vectors from the hash that explain/variants.py uses, so that the page needs no embedding
+// table and any word has a vector.
 
 /** The FNV-1a hash of 32 bits. @param {Uint8Array} data */
 export function hash32(data) {
@@ -8,7 +8,7 @@ export function hash32(data) {
   return value >>> 0;
 }
 
-/** The last step of MurmurHash3. @param {number} value */
+/** The finalizer of MurmurHash3. @param {number} value */
 export function mix32(value) {
   let bits = value | 0;
   bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);
@@ -17,7 +17,7 @@ export function mix32(value) {
 }
 
 /**
- * A word's vector: what is printed of it, else drawn; numbers of two decimals.
+ * The vector of a word: the printed one, else numbers of two decimals from the hash.
  * @param {string} word @param {number} width @param {number | string} seed
  * @param {Record<string, number[]>} printed
  */
@@ -26,6 +26,6 @@ export function vector(word, width, seed, printed) {
   const start = hash32(new TextEncoder().encode(`${seed} ${word}`));
   return Array.from(
     { length: width },
-    (_, place) => (mix32(start + Math.imul(place + 1, 0x9e3779b9)) % 100) / 100,
+    (_, i) => (mix32(start + Math.imul(i + 1, 0x9e3779b9)) % 100) / 100,
   );
 }

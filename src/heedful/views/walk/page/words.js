@@ -1,5 +1,5 @@
-// A sentence as its words, by the pattern of the library (text/words.py): whitespace separates,
-// punctuation stands alone, and what is drawn as one sign stays one.
+// Splits a sentence into words by the pattern of text/words.py: at whitespace, with punctuation
+// marks as separate words; characters that are drawn as one glyph stay together.
 
 const SPACE = String.raw`\t-\r\x1c-\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000`;
 const SPACELESS = String.raw`\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}`;

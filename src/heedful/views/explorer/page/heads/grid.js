@@ -1,111 +1,112 @@
-// A small picture of every head, layers down. One canvas as large as what is in view is painted
-// anew as it scrolls, so that three thousand heads are as light as sixteen.
-
+// A grid of small pictures of all heads, a row per layer. A single canvas of the size of the visible
+// part is repainted on scrolling, so that thousands of heads stay fast.
 import { html, useEffect, useRef, useState } from "../html.js";
-import { nearest, prepared, useWalk, useWidth } from "../list_navigation.js";
+import { nearest, prepared, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { painted, share, table } from "../map/colours.js";
 import { Colours } from "../map/scale.js";
-import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
+import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.js";
 
 /** @import { State } from "../state.js" */
-/** @import { Heads, One } from "./scores.js" */
-/** @typedef {{one: One, x: number, y: number}} Place */
+/** @import { HeadEntry, Heads } from "./scores.js" */
+/** @typedef {{entry: HeadEntry, x: number, y: number}} Place */
 /** @typedef {{text: string, y: number, high: number}} Label */
 /** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
 
 const [LEAST, MOST] = [21, 54]; // pixels of a picture
-const GUTTER = 20; // for a layer's number
-const ABOVE = 17; // for a name that is longer than a number
+const GUTTER = 20; // pixels for a layer's number
+const ABOVE = 17; // pixels for a longer title above its pictures
 
 /**
- * @typedef {object} Given
+ * @typedef {object} Props
  * @property {State} state
  * @property {Heads} heads
- * @property {One[]} shown in their order
- * @property {boolean} layered whether a line is a call
+ * @property {HeadEntry[]} entries in this order
+ * @property {boolean} layered whether each row is a call
  * @property {"picture" | "kind" | "score"} paint
  * @property {string} score
- * @property {(one: One | null) => void} point what is under the pointer
- * @property {string} id a name of its own in the document
+ * @property {(entry: HeadEntry | null) => void} point called with the head under the pointer
+ * @property {string} id unique in the document
  */
 
-/** @param {Given} given */
-export function Grid(given) {
-  const { state, heads, shown, layered, score, point, id } = given;
+/** @param {Props} props */
+export function Grid(props) {
+  const { state, heads, entries, layered, score, point, id } = props;
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const wide = useWidth(box, 280);
   const [top, setTop] = useState(0);
-  state.worn.value; // it is drawn in other colours then
-  const [over, setOver] = useState(/** @type {One | null} */ (null));
-  const layout = laid(shown, wide, layered);
-  const mine = layout.places.findIndex(({ one }) => isMine(one, state));
-  const { cursor, on } = useWalk(
-    Math.max(0, mine),
+  state.activeTheme.value; // redraw in the colours of another theme
+  const [over, setOver] = useState(/** @type {HeadEntry | null} */ (null));
+  const layout = layoutOf(entries, wide, layered);
+  const chosen = layout.places.findIndex(({ entry }) => isChosen(entry, state));
+  const { cursor, handlers } = useKeyboardCursor(
+    Math.max(0, chosen),
     (key, n) => moved(key, layout, n),
     (n) => {
       const place = n === null ? null : layout.places[n];
-      point(place?.one ?? null);
+      point(place?.entry ?? null);
       if (!place || !box.current) return;
       const { clientHeight: high } = box.current;
       if (place.y < top) box.current.scrollTop = place.y - ABOVE;
       if (place.y + layout.size > top + high) box.current.scrollTop = place.y + layout.size - high;
     },
-    (n) => layout.places[n] && choose(state, layout.places[n].one),
+    (n) => layout.places[n] && choose(state, layout.places[n].entry),
   );
   const at = cursor.value;
-  const now = at === null ? mine : Math.min(at, layout.places.length - 1);
-  const focused = at === null ? null : layout.places[now]?.one;
+  const now = at === null ? chosen : Math.min(at, layout.places.length - 1);
+  const focused = at === null ? null : layout.places[now]?.entry;
 
   useEffect(() => {
     const high = box.current?.clientHeight ?? 300;
-    const seen = layout.places.filter(
+    const visible = layout.places.filter(
       ({ y }) => y + layout.size > top - 100 && y < top + high + 100,
     );
-    heads.want([...new Set(seen.map(({ one }) => one.call))]);
+    heads.request([...new Set(visible.map(({ entry }) => entry.call))]);
   });
   useEffect(() => {
     if (canvas.current && box.current)
-      draw(canvas.current, box.current, layout, { ...given, top, over, focused });
+      draw(canvas.current, box.current, layout, { ...props, top, over, focused });
   });
-  const under = (/** @type {PointerEvent | MouseEvent} */ event) => {
+  const placeUnder = (/** @type {PointerEvent | MouseEvent} */ event) => {
     const from = /** @type {HTMLElement} */ (box.current).getBoundingClientRect();
     const [x, y] = [event.clientX - from.left, event.clientY - from.top + top];
     const { size } = layout;
     return layout.places.find(
-      (one) => x >= one.x && x < one.x + size && y >= one.y && y < one.y + size,
+      (place) => x >= place.x && x < place.x + size && y >= place.y && y < place.y + size,
     );
   };
-  const look = (/** @type {One | null} */ one) => {
-    if (one === over) return;
-    setOver(one);
-    point(one);
+  const hover = (/** @type {HeadEntry | null} */ entry) => {
+    if (entry === over) return;
+    setOver(entry);
+    point(entry);
   };
-  const said = layout.places[now]?.one;
+  const current = layout.places[now]?.entry;
   return html`<div class="grid" ref=${box} role="listbox" tabindex="0" aria-label="Heads, a small picture each"
-    aria-activedescendant=${said ? id : undefined} onScroll=${(/** @type {Event} */ e) => setTop(/** @type {HTMLElement} */ (e.target).scrollTop)}
-    ...${on}
-    onPointerMove=${(/** @type {PointerEvent} */ e) => look(under(e)?.one ?? null)} onPointerLeave=${() => look(null)}
+    aria-activedescendant=${current ? id : undefined} onScroll=${(/** @type {Event} */ e) => setTop(/** @type {HTMLElement} */ (e.target).scrollTop)}
+    ...${handlers}
+    onPointerMove=${(/** @type {PointerEvent} */ e) => hover(placeUnder(e)?.entry ?? null)} onPointerLeave=${() => hover(null)}
     onClick=${(/** @type {MouseEvent} */ e) => {
-      const place = under(e);
-      if (place) choose(state, place.one);
+      const place = placeUnder(e);
+      if (place) choose(state, place.entry);
       cursor.value = null;
     }}>
-    ${said ? html`<span class="hidden" role="option" id=${id} aria-selected=${isMine(said, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${spoken(said, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
+    ${current ? html`<span class="hidden" role="option" id=${id} aria-selected=${isChosen(current, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${headText(current, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
     <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;
 }
 
-/** @param {One} one @param {State} state */
-export const isMine = (one, state) =>
-  one.call === state.at.value[2] && one.head === state.head.value;
+/** @param {HeadEntry} entry @param {State} state */
+export const isChosen = (entry, state) =>
+  entry.call === state.path.value[2] && entry.head === state.head.value;
 
-/** Show a head. @param {State} state @param {One} one */
-export const choose = (state, one) => state.show(one.call, one.head);
+/** Show a head. @param {State} state @param {HeadEntry} entry */
+export const choose = (state, entry) => state.show(entry.call, entry.head);
 
-/** Where each picture lies. @param {One[]} shown @param {number} wide @param {boolean} layered @returns {Layout} */
-function laid(shown, wide, layered) {
-  const lists = layered ? groups(shown, (one) => one.call) : [shown];
-  const short = lists.every(([one]) => one && callTitle(one.about) === `layer ${one.about.layer}`);
+/** Compute the place of each picture. @param {HeadEntry[]} entries @param {number} wide @param {boolean} layered @returns {Layout} */
+function layoutOf(entries, wide, layered) {
+  const lists = layered ? groups(entries, (entry) => entry.call) : [entries];
+  const isShort = (/** @type {HeadEntry["about"]} */ about) =>
+    callTitle(about) === `layer ${about.layer}`;
+  const short = lists.every(([entry]) => entry && isShort(entry.about));
   const left = layered && short ? GUTTER : 0;
   const room = Math.max(LEAST, wide - left);
   const most = Math.max(1, ...lists.map((group) => group.length));
@@ -116,26 +117,26 @@ function laid(shown, wide, layered) {
   );
   const across = Math.max(1, Math.floor(room / size));
   /** @type {Layout} */
-  const found = { size, places: [], labels: [], high: 0, across };
+  const layout = { size, places: [], labels: [], high: 0, across };
   for (const group of lists) {
     if (!group.length) continue;
     if (layered) {
       const [text, high] = short
         ? [String(group[0].about.layer), size]
         : [callTitle(group[0].about), ABOVE];
-      found.labels.push({ text, y: found.high, high });
-      if (!short) found.high += ABOVE;
+      layout.labels.push({ text, y: layout.high, high });
+      if (!short) layout.high += ABOVE;
     }
-    group.forEach((one, n) => {
-      const [x, y] = [left + (n % across) * size, found.high + Math.floor(n / across) * size];
-      found.places.push({ one, x, y });
+    group.forEach((entry, n) => {
+      const [x, y] = [left + (n % across) * size, layout.high + Math.floor(n / across) * size];
+      layout.places.push({ entry, x, y });
     });
-    found.high += Math.ceil(group.length / across) * size;
+    layout.high += Math.ceil(group.length / across) * size;
   }
-  return found;
+  return layout;
 }
 
-/** The place to which a key leads; null where it is none that moves. @param {string} key @param {Layout} layout @param {number} now */
+/** The place to which a key moves; null for other keys. @param {string} key @param {Layout} layout @param {number} now */
 function moved(key, layout, now) {
   const { places } = layout;
   const last = places.length - 1;
@@ -150,74 +151,75 @@ function moved(key, layout, now) {
 
 /**
  * @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Layout} layout
- * @param {Given & {top: number, over: One | null, focused: One | null | undefined}} given
+ * @param {Props & {top: number, over: HeadEntry | null, focused: HeadEntry | null | undefined}} props
  */
-function draw(canvas, box, layout, given) {
+function draw(canvas, box, layout, props) {
   const [wide, high] = [box.clientWidth, Math.min(box.clientHeight, layout.high)];
   const { context, ink } = prepared(canvas, wide, high);
   canvas.style.width = `${wide}px`;
   canvas.style.height = `${high}px`;
   const dark = ink("dark") === "1";
-  context.translate(0, -given.top);
+  context.translate(0, -props.top);
   context.textBaseline = "middle";
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = ink("quiet");
   for (const label of layout.labels)
-    if (label.y + label.high > given.top && label.y < given.top + high)
+    if (label.y + label.high > props.top && label.y < props.top + high)
       context.fillText(label.text, 2, label.y + label.high / 2, wide - 4);
   const { size } = layout;
   const colours = table(dark);
-  const most = OPEN.includes(given.score)
-    ? Math.max(...given.shown.map((one) => one.values[given.score] || 0), 1e-9)
+  const most = UNBOUNDED.includes(props.score)
+    ? Math.max(...props.entries.map((entry) => entry.values[props.score] || 0), 1e-9)
     : 1;
-  for (const { one, x, y } of layout.places) {
-    if (y + size < given.top || y > given.top + high) continue;
+  for (const { entry, x, y } of layout.places) {
+    if (y + size < props.top || y > props.top + high) continue;
     const inner = size - 3;
     context.fillStyle = ink("line");
-    if (given.paint === "picture") picture(context, one, x + 1, y + 1, inner, colours, dark);
-    else if (given.paint === "kind") {
-      context.fillStyle = KINDS[one.kind] ?? ink("line");
+    if (props.paint === "picture") picture(context, entry, x + 1, y + 1, inner, colours, dark);
+    else if (props.paint === "kind") {
+      context.fillStyle = KINDS[entry.kind] ?? ink("line");
       context.fillRect(x + 1, y + 1, inner, inner);
-    } else heat(context, one.values[given.score], most, x + 1, y + 1, inner, colours, ink);
-    if (given.paint !== "kind" && KINDS[one.kind]) {
-      context.fillStyle = KINDS[one.kind];
+    } else heat(context, entry.values[props.score], most, x + 1, y + 1, inner, colours, ink);
+    if (props.paint !== "kind" && KINDS[entry.kind]) {
+      context.fillStyle = KINDS[entry.kind];
       context.fillRect(x + 1, y + size - 5, inner, 3);
     }
-    const mark = isMine(one, given.state)
+    const mark = isChosen(entry, props.state)
       ? ink("mark")
-      : given.focused && same(one, given.focused)
+      : props.focused && isSame(entry, props.focused)
         ? ink("link")
-        : given.over && same(one, given.over)
+        : props.over && isSame(entry, props.over)
           ? ink("quiet")
           : "";
     if (!mark) continue;
     context.strokeStyle = mark;
-    context.lineWidth = given.over && same(one, given.over) && !isMine(one, given.state) ? 1 : 2;
+    context.lineWidth =
+      props.over && isSame(entry, props.over) && !isChosen(entry, props.state) ? 1 : 2;
     context.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
   }
 }
 
-/** The colours of a score, from 0 to its end. @param {{most: number, dark: boolean}} given */
+/** The colour scale of a score. @param {{most: number, dark: boolean}} props */
 export const Scale = ({ most, dark }) =>
   html`<span class="scale">0<${Colours} colours=${table(dark)} />${+most.toPrecision(3)}</span>`;
 
-/** Pictures as they were painted, of an answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
+/** Painted pictures, by their answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
 const PAINTED = new WeakMap();
 
 /**
- * A head's map, small. The first key is left out of the scale, else nothing else would be seen.
- * @param {CanvasRenderingContext2D} context @param {One} one @param {number} x @param {number} y
+ * Draw a head's small map. The colour scale ignores the first key, which often outshines all others.
+ * @param {CanvasRenderingContext2D} context @param {HeadEntry} entry @param {number} x @param {number} y
  * @param {number} size @param {Uint32Array} colours @param {boolean} dark
  */
-function picture(context, one, x, y, size, colours, dark) {
-  const { small } = one.known;
+function picture(context, entry, x, y, size, colours, dark) {
+  const { small } = entry.answers;
   if (!small) return context.fillRect(x, y, size, size);
   const [, r, c] = small.maps.shape;
-  const made = PAINTED.get(small) ?? new Map();
-  PAINTED.set(small, made);
-  const name = `${one.i} ${dark}`;
-  if (!made.has(name)) {
-    const data = small.maps.data.subarray(one.i * r * c, (one.i + 1) * r * c);
+  const images = PAINTED.get(small) ?? new Map();
+  PAINTED.set(small, images);
+  const name = `${entry.i} ${dark}`;
+  if (!images.has(name)) {
+    const data = small.maps.data.subarray(entry.i * r * c, (entry.i + 1) * r * c);
     let highest = 0;
     for (let i = 0; i < data.length; i++) if (i % c && data[i] > highest) highest = data[i];
     const image = new OffscreenCanvas(c, r);
@@ -225,17 +227,17 @@ function picture(context, one, x, y, size, colours, dark) {
     image
       .getContext("2d")
       ?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), c, r), 0, 0);
-    made.set(name, image);
+    images.set(name, image);
   }
   context.imageSmoothingEnabled = false;
-  const long = Math.max(r, c);
+  const longer = Math.max(r, c);
   context.fillStyle = dark ? "#24272c" : "#eef0f2";
   context.fillRect(x, y, size, size);
-  context.drawImage(made.get(name), x, y, (size * c) / long, (size * r) / long);
+  context.drawImage(images.get(name), x, y, (size * c) / longer, (size * r) / longer);
 }
 
 /**
- * A score as a colour, and as a number where there is room.
+ * Draw a score as a colour, and as a number if there is room.
  * @param {CanvasRenderingContext2D} context @param {number} value @param {number} most
  * @param {number} x @param {number} y @param {number} size @param {Uint32Array} colours
  * @param {(name: string) => string} ink

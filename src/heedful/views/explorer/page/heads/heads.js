@@ -1,129 +1,129 @@
-// All heads: a small picture each, a scatter of any two of their scores, and the chosen one in words.
+// The pane of all heads: small pictures, a scatter plot of two scores, and a summary of the chosen head.
 import { Choice } from "../controls.js";
-import { Explained, meaning, Term, tells, Word } from "../glossary.js";
+import { Explained, kindSentence, meaning, Precision, Term } from "../glossary.js";
 import { html, useState } from "../html.js";
-import { Grid, isMine, Scale } from "./grid.js";
+import { Grid, isChosen, Scale } from "./grid.js";
 import { Scatter } from "./scatter.js";
-import { KINDS, OPEN, SCORES, spoken, title } from "./scores.js";
+import { headText, KINDS, SCORES, title, UNBOUNDED } from "./scores.js";
 
 /** @import { State } from "../state.js" */
-/** @import { One } from "./scores.js" */
+/** @import { HeadEntry } from "./scores.js" */
 
-const named = (/** @type {string[]} */ ...names) => names.map((name) => [name, name]);
+const sameNames = (/** @type {string[]} */ ...names) => names.map((name) => [name, name]);
 
-let made = 0; // so that two pages in one document do not share an id
+let lastId = 0; // shared by all pages of a document, so that ids are unique
 
-/** @param {{state: State, heads: import("./scores.js").Heads}} given */
+/** @param {{state: State, heads: import("./scores.js").Heads}} props */
 export function HeadsPane({ state, heads }) {
-  const id = useState(() => `heads-${++made}`)[0];
+  const id = useState(() => `heads-${++lastId}`)[0];
   const [view, setView] = useState("both");
   const [paint, setPaint] = useState("picture");
   const [score, setScore] = useState("previous");
   const [sorted, setSorted] = useState(false);
   const [least, setLeast] = useState(0);
   const [kinds, setKinds] = useState(/** @type {string[]} */ ([]));
-  const [pointed, setPointed] = useState(/** @type {One[]} */ ([]));
+  const [pointed, setPointed] = useState(/** @type {HeadEntry[]} */ ([]));
   const all = heads.all();
-  const shown = chosen(all, { score, sorted, least, kinds });
+  const entries = filtered(all, { score, sorted, least, kinds });
   const layered = !sorted;
   const most = limit(all, score);
   const toggle = (/** @type {string} */ kind) =>
-    setKinds(kinds.includes(kind) ? kinds.filter((one) => one !== kind) : [...kinds, kind]);
+    setKinds(kinds.includes(kind) ? kinds.filter((other) => other !== kind) : [...kinds, kind]);
   const value = (/** @type {Event} */ event) =>
     /** @type {HTMLInputElement | HTMLSelectElement} */ (event.target).value;
+  const changeScore = (/** @type {Event} */ event) => {
+    setScore(value(event));
+    setLeast(0);
+  };
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
-      <${Choice} label="What of the heads is shown" ways=${named("grid", "scatter", "both")} now=${view} choose=${setView} /></div>
-    <div class="knobs"><span class="quiet">colour</span><${Choice} label="What a head is coloured by" ways=${named("picture", "kind", "score")} now=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} most=${most} dark=${state.worn.value === "dark"} />` : null}</div>
-    /** @param {Event} e */
-    <div class="knobs"><select aria-label="Score" value=${score} onChange=${(e) => {
-      setScore(value(e));
-      setLeast(0);
-    }}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
+      <${Choice} label="View of the heads" options=${sameNames("grid", "scatter", "both")} selected=${view} choose=${setView} /></div>
+    <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} most=${most} dark=${state.activeTheme.value === "dark"} />` : null}</div>
+    <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
       <label class="least" title=${`Hide heads whose ${score} is less`}><span aria-hidden="true">≥</span> <output>${least.toFixed(2)}</output><input type="range" aria-label=${`Least ${score}`} min="0" max=${most} step=${most / 40} value=${least} onInput=${(/** @type {Event} */ e) => setLeast(Number(value(e)))} /></label></div>
     <${Kinds} all=${all} kinds=${kinds} toggle=${toggle} />
-    ${heads.done < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "Each head's scores are means over its queries; those of long texts are estimated from some of them first.")} are being computed, ${Math.floor(heads.done * 100)} %</p>` : null}
-    ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} shown=${shown} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {One | null} */ one) => setPointed(one ? [one] : [])} />`}
-    ${view === "grid" ? null : html`<${Scatter} state=${state} shown=${shown} whole=${heads.done === 1} id=${`${id}-scatter`} point=${setPointed} />`}
-    <p class="pointed" aria-hidden="true">${told(pointed, score) || (shown.length < all.length ? `${shown.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Choose one.</span>`)}</p>
-    <${Said} one=${all.find((one) => isMine(one, state))} />
+    ${heads.done < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts they are first estimated from some queries.")} are being computed, ${Math.floor(heads.done * 100)} %</p>` : null}
+    ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} entries=${entries} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {HeadEntry | null} */ entry) => setPointed(entry ? [entry] : [])} />`}
+    ${view === "grid" ? null : html`<${Scatter} state=${state} entries=${entries} complete=${heads.done === 1} id=${`${id}-scatter`} point=${setPointed} />`}
+    <p class="pointed" aria-hidden="true">${pointedText(pointed, score) || (entries.length < all.length ? `${entries.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Choose one.</span>`)}</p>
+    <${HeadSummary} entry=${all.find((entry) => isChosen(entry, state))} />
   </section>`;
 }
 
-/** Names of heads under the pointer. @param {One[]} ones @param {string} score */
-function told(ones, score) {
-  if (!ones.length) return "";
-  const more = ones.length > 3 ? ` and ${ones.length - 3} more` : "";
-  const next = ones.length > 1 ? html` <span class="quiet">a click goes through them</span>` : null;
-  return html`${ones
+/** The heads under the pointer, as text. @param {HeadEntry[]} entries @param {string} score */
+function pointedText(entries, score) {
+  if (!entries.length) return "";
+  const more = entries.length > 3 ? ` and ${entries.length - 3} more` : "";
+  const hint = html` <span class="quiet">click again for the next</span>`;
+  return html`${entries
     .slice(0, 3)
-    .map((one) => spoken(one, score))
-    .join(" · ")}${more}${next}`;
+    .map((entry) => headText(entry, score))
+    .join(" · ")}${more}${entries.length > 1 ? hint : null}`;
 }
 
 /**
- * The heads that are asked for, in their order.
- * @param {One[]} all @param {{score: string, sorted: boolean, least: number, kinds: string[]}} given
+ * The heads that pass the filters, in order.
+ * @param {HeadEntry[]} all @param {{score: string, sorted: boolean, least: number, kinds: string[]}} props
  */
-function chosen(all, { score, sorted, least, kinds }) {
-  let found = all;
-  if (kinds.length) found = found.filter((one) => kinds.includes(one.kind));
-  if (least > 0) found = found.filter((one) => one.values[score] >= least);
-  const of = (/** @type {One} */ one) =>
-    Number.isFinite(one.values[score]) ? one.values[score] : -1;
-  return sorted ? [...found].sort((a, b) => of(b) - of(a)) : found;
+function filtered(all, { score, sorted, least, kinds }) {
+  let entries = all;
+  if (kinds.length) entries = entries.filter(({ kind }) => kinds.includes(kind));
+  if (least > 0) entries = entries.filter(({ values }) => values[score] >= least);
+  const sortValue = (/** @type {HeadEntry} */ { values }) =>
+    Number.isFinite(values[score]) ? values[score] : -1;
+  return sorted ? [...entries].sort((a, b) => sortValue(b) - sortValue(a)) : entries;
 }
 
-/** The end of a score's slider. @param {One[]} all @param {string} score */
+/** The upper end of a score's slider. @param {HeadEntry[]} all @param {string} score */
 function limit(all, score) {
-  if (!OPEN.includes(score)) return 1;
-  return Math.max(...all.map((one) => one.values[score] || 0), 1e-6);
+  if (!UNBOUNDED.includes(score)) return 1;
+  return Math.max(...all.map(({ values }) => values[score] || 0), 1e-6);
 }
 
-/** The legend of kinds, with how many heads have each; choosing some hides the others. @param {{all: One[], kinds: string[], toggle: (kind: string) => void}} given */
+/** The legend of kinds with their counts; it also filters the heads by kind. @param {{all: HeadEntry[], kinds: string[], toggle: (kind: string) => void}} props */
 function Kinds({ all, kinds, toggle }) {
-  const known = [...Object.keys(KINDS), "-"];
-  const counts = known.map((kind) => all.filter((one) => one.kind === kind).length);
-  return html`<ul class="kinds" aria-label="Kinds of heads">${known.map((kind, n) =>
+  const allKinds = [...Object.keys(KINDS), "-"];
+  const counts = allKinds.map((kind) => all.filter((entry) => entry.kind === kind).length);
+  return html`<ul class="kinds" aria-label="Kinds of heads">${allKinds.map((kind, n) =>
     counts[n]
       ? html`<li><button type="button" class=${kind === "-" ? "none" : ""} style=${kind === "-" ? "" : `--kind:${KINDS[kind]}`} aria-pressed=${kinds.includes(kind)} title=${meaning(kind)} onClick=${() => toggle(kind)}>${kind === "-" ? "no kind" : kind} <span>${counts[n]}</span></button></li>`
       : null,
   )}</ul>`;
 }
 
-/** @param {{one: One | undefined}} given */
-export function Said({ one }) {
-  if (!one) return null;
-  const known = SCORES.filter((name) => Number.isFinite(one.values[name]));
-  const { scores } = one.known;
-  const named = KINDS[one.kind];
-  if (one.known.failed)
-    return html`<div class="said"><h3>${title(one)}</h3><p class="wrong">${one.known.failed}</p></div>`;
-  return html`<div class="said"><h3>${title(one)} ${
-    one.kind
-      ? html`<span class=${named ? "kind" : "kind none"} style=${named ? `--kind:${named}` : ""}>${Explained(named ? one.kind : "no kind", named ? meaning(one.kind) : tells("-"))}</span>`
+/** The chosen head with its scores. @param {{entry: HeadEntry | undefined}} props */
+export function HeadSummary({ entry }) {
+  if (!entry) return null;
+  const names = SCORES.filter((name) => Number.isFinite(entry.values[name]));
+  const { scores } = entry.answers;
+  const colour = KINDS[entry.kind];
+  if (entry.answers.failed)
+    return html`<div class="head-summary"><h3>${title(entry)}</h3><p class="wrong">${entry.answers.failed}</p></div>`;
+  return html`<div class="head-summary"><h3>${title(entry)} ${
+    entry.kind
+      ? html`<span class=${colour ? "kind" : "kind none"} style=${colour ? `--kind:${colour}` : ""}>${Explained(colour ? entry.kind : "no kind", colour ? meaning(entry.kind) : kindSentence("-"))}</span>`
       : null
   }</h3>
-    ${one.kind ? html`<p>${tells(one.kind)}</p>` : html`<p class="quiet">Its scores are being computed.</p>`}
-    ${scores && scores.word !== "exact" ? html`<p>≈ <${Word} answer=${scores} /></p>` : null}
-    <dl>${known.map((name) => html`<div><dt>${Explained(name, explained(one, name))}${OPEN.includes(name) ? null : html`<${Bar} one=${one} name=${name} />`}</dt><dd>${one.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
+    ${entry.kind ? html`<p>${kindSentence(entry.kind)}</p>` : html`<p class="quiet">Its scores are being computed.</p>`}
+    ${scores && scores.word !== "exact" ? html`<p>≈ <${Precision} answer=${scores} /></p>` : null}
+    <dl>${names.map((name) => html`<div><dt>${Explained(name, scoreTip(entry, name))}${UNBOUNDED.includes(name) ? null : html`<${Bar} entry=${entry} name=${name} />`}</dt><dd>${entry.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
 }
 
-/** What a score means, with chance and what it rests on where that is known. @param {One} one @param {string} name */
-function explained(one, name) {
-  const [chance, queries] = [one.chance[name], one.queries[name]];
-  const by = Number.isFinite(chance)
-    ? ` Chance is ${chance.toFixed(2)}: ${meaning("chance").replace("What", "what").replace(/\.$/, "")}.`
+/** The definition of a score, with its chance level and its number of queries. @param {HeadEntry} entry @param {string} name */
+function scoreTip(entry, name) {
+  const [chance, queries] = [entry.chance[name], entry.queries[name]];
+  const chanceText = Number.isFinite(chance)
+    ? ` Chance is ${chance.toFixed(2)}. ${meaning("chance")}`
     : "";
-  const on = queries > 0 ? ` It rests on ${queries.toLocaleString("en")} queries.` : "";
-  return `${meaning(name)}${by}${on}`;
+  const count = queries > 0 ? ` It is a mean over ${queries.toLocaleString("en")} queries.` : "";
+  return `${meaning(name)}${chanceText}${count}`;
 }
 
-/** A score from 0 to 1, with a tick where chance is. @param {{one: One, name: string}} given */
-function Bar({ one, name }) {
-  const chance = one.chance[name];
+/** A bar for a score from 0 to 1, with a tick at chance. @param {{entry: HeadEntry, name: string}} props */
+function Bar({ entry, name }) {
+  const chance = entry.chance[name];
   return html`<svg class="score" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="10" class="whole" />
-    <rect width=${Math.min(1, one.values[name]) * 100} height="10" fill=${one.kind === name ? KINDS[name] : undefined} class="plus" />
+    <rect width=${Math.min(1, entry.values[name]) * 100} height="10" fill=${entry.kind === name ? KINDS[name] : undefined} class="plus" />
     ${Number.isFinite(chance) ? html`<rect x=${chance * 100 - 0.75} width="1.5" height="10" class="chance" />` : null}</svg>`;
 }

@@ -1,6 +1,5 @@
-// What is known of heads: their names, small pictures, scores and kinds, asked for call after call.
-
-import { learn } from "../glossary.js";
+// All heads of a text: their names, small pictures, scores and kinds, requested call by call.
+import { addScores } from "../glossary.js";
 import { signal } from "../html.js";
 
 /** @import { State } from "../state.js" */
@@ -18,232 +17,233 @@ export const KINDS = {
   duplicate: "#cc79a7",
 };
 export const SCORES = [...Object.keys(KINDS), "entropy", "distance"];
-/** Scores that are no shares, so that their largest is looked for. */
-export const OPEN = ["entropy", "distance"];
+/** Scores that may exceed 1. */
+export const UNBOUNDED = ["entropy", "distance"];
 
 /**
- * What is known of a call's heads; `word` is that of its scores.
- * @typedef {object} Known
+ * The answers about a call's heads so far.
+ * @typedef {object} CallAnswers
  * @property {Answer | null} small
  * @property {Answer | null} scores
- * @property {Record<string, string>} asked of which length of a text they are
- * @property {number} next when it may be asked again, of scores that are not whole yet
+ * @property {Record<string, string>} callIds the call id that each answer belongs to
+ * @property {number} next the time of the next request, if an answer is not final
  * @property {string} failed
- * @property {One[]} heads
+ * @property {HeadEntry[]} heads
  */
 
 /**
- * A head with its scores, NaN where there is none.
- * @typedef {object} One
- * @property {number} call its call's number in the text
- * @property {number} head the model's number
- * @property {number} i its place in the call
+ * A head with its scores, NaN if missing.
+ * @typedef {object} HeadEntry
+ * @property {number} call the index of its call in the text
+ * @property {number} head the model's head number
+ * @property {number} i its index in the call
  * @property {CallAbout} about
- * @property {string} kind "-" has none, "" is not known yet
+ * @property {string} kind "-": no kind; "": not computed yet
  * @property {Record<string, number>} values
  * @property {Record<string, number>} chance
- * @property {Record<string, number>} queries on how many of them a score rests
- * @property {Known} known
+ * @property {Record<string, number>} queries the number of queries that each score is a mean over
+ * @property {CallAnswers} answers
  */
 
-const AGAIN = 700; // milliseconds until scores that are being computed are asked for again
+const POLL_PAUSE = 700; // milliseconds before an answer that is not final is requested again
 
 export class Heads {
   /** @param {Source} source @param {State} state */
   constructor(source, state) {
     this.source = source;
     this.state = state;
-    /** @type {Map<string, Known>} */
-    this.known = new Map();
+    /** @type {Map<string, CallAnswers>} */
+    this.answers = new Map();
     this.version = signal(0);
     this.busy = false;
     this.ended = false;
-    /** @type {number[]} calls in view, which come first */
-    this.wanted = [];
-    named(state.about);
-    learn(state.about.words);
+    /** @type {number[]} calls in view, which have priority */
+    this.visible = [];
+    setTitles(state.about);
+    addScores(state.about.words);
   }
 
-  /** Of a call of the text, what is known so far. @param {number} call */
-  of(call) {
-    const where = [...this.state.at.value.slice(0, 2), call].join("."); // however long it is by now
-    let known = this.known.get(where);
-    if (!known) {
-      known = { small: null, scores: null, asked: {}, next: 0, failed: "", heads: [] };
-      this.known.set(where, known);
+  /** The answers about a call of the current text. @param {number} call */
+  answersOf(call) {
+    const callId = [...this.state.path.value.slice(0, 2), call].join("."); // without the number of tokens
+    let answers = this.answers.get(callId);
+    if (!answers) {
+      answers = { small: null, scores: null, callIds: {}, next: 0, failed: "", heads: [] };
+      this.answers.set(callId, answers);
     }
-    return known;
+    return answers;
   }
 
-  /** Ask for what is not known, the calls in view first. @param {number[]} calls */
-  want(calls) {
-    this.wanted = calls;
+  /** Request missing answers, the calls in view first. @param {number[]} calls */
+  request(calls) {
+    this.visible = calls;
     if (!this.busy) this.work();
   }
 
-  /** One question after the other, so that a page's own come between. */
+  /** Ask one question after the other, so that more urgent questions can come between. */
   async work() {
     this.busy = true;
     for (let next = this.next(); next && !this.ended; next = this.next()) {
       const [question, call, wait] = next;
-      if (wait > 0) await new Promise((done) => setTimeout(done, wait));
+      if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
       await this.ask(question, call);
     }
     this.busy = false;
   }
 
-  /** Ask for nothing more. */
+  /** Stop asking. */
   end() {
     this.ended = true;
   }
 
-  /** What to ask next: a question, of which call, and how long to wait. @returns {["small" | "scores", number, number] | null} */
+  /** The next question, its call, and how long to wait before it. @returns {["small" | "scores", number, number] | null} */
   next() {
     const all = this.state.calls.peek().map((_, call) => call);
-    const order = [...this.wanted.filter((call) => call in all), ...all];
-    const open = (/** @type {number} */ call) => !this.of(call).failed;
-    const small = this.wanted.find((call) => call in all && open(call) && !this.of(call).small);
+    const order = [...this.visible.filter((call) => call in all), ...all];
+    const isOpen = (/** @type {number} */ call) => !this.answersOf(call).failed;
+    const isMissing = (/** @type {number} */ call) => isOpen(call) && !this.answersOf(call).small;
+    const small = this.visible.find((call) => call in all && isMissing(call));
     if (small !== undefined) return ["small", small, 0];
-    const fresh = order.find((call) => open(call) && !this.of(call).scores);
+    const fresh = order.find((call) => isOpen(call) && !this.answersOf(call).scores);
     if (fresh !== undefined) return ["scores", fresh, 0];
-    if (this.state.growing.peek() === null)
+    if (this.state.growingRecording.peek() === null)
       for (const question of /** @type {const} */ (["small", "scores"])) {
-        const old = order.find((call) => open(call) && this.isOld(call, question));
+        const old = order.find((call) => isOpen(call) && this.isOld(call, question));
         if (old !== undefined) return [question, old, 0];
       }
-    const parts = order.filter((call) => open(call) && isPart(this.of(call)));
+    const nextOf = (/** @type {number} */ call) => this.answersOf(call).next;
+    const parts = order.filter((call) => isOpen(call) && isPartial(this.answersOf(call)));
     if (!parts.length) return null;
-    const soonest = parts.reduce((a, b) => (this.of(b).next < this.of(a).next ? b : a));
-    const question = (this.of(soonest).scores?.done ?? 1) < 1 ? "scores" : "small";
-    return [question, soonest, this.of(soonest).next - performance.now()];
+    const soonest = parts.reduce((a, b) => (nextOf(b) < nextOf(a) ? b : a));
+    const question = (this.answersOf(soonest).scores?.done ?? 1) < 1 ? "scores" : "small";
+    return [question, soonest, nextOf(soonest) - performance.now()];
   }
 
-  /** Whether an answer is of a text that has grown since. @param {number} call @param {"small" | "scores"} question */
+  /** Whether the text has grown since an answer. @param {number} call @param {"small" | "scores"} question */
   isOld(call, question) {
-    const before = this.of(call).asked[question];
+    const before = this.answersOf(call).callIds[question];
     return (
       before !== undefined &&
-      before !== this.state.name([...this.state.at.peek().slice(0, 2), call])
+      before !== this.state.callIdOf([...this.state.path.peek().slice(0, 2), call])
     );
   }
 
   /** @param {"small" | "scores"} question @param {number} call */
   async ask(question, call) {
     const about = this.state.calls.peek()[call];
-    if (!about) return; // another text was opened meanwhile, which has fewer calls
-    const known = this.of(call);
+    if (!about) return; // another text with fewer calls was opened meanwhile
+    const answers = this.answersOf(call);
     try {
-      const where = this.state.name([...this.state.at.peek().slice(0, 2), call]);
-      known.asked[question] = where;
-      known[question] = await this.source.ask(question, { call: where });
-      known.next = performance.now() + AGAIN;
+      const callId = this.state.callIdOf([...this.state.path.peek().slice(0, 2), call]);
+      answers.callIds[question] = callId;
+      answers[question] = await this.source.ask(question, { call: callId });
+      answers.next = performance.now() + POLL_PAUSE;
     } catch (error) {
-      known.failed = error instanceof Error ? error.message : String(error);
+      answers.failed = error instanceof Error ? error.message : String(error);
     }
-    known.heads = about.heads.map((_, i) => one(call, i, about, known));
+    answers.heads = headEntries(call, about, answers);
     this.version.value++;
   }
 
-  /** Every head of the text with its scores, as far as they are known. @returns {One[]} */
+  /** Every head of the text with its scores so far. @returns {HeadEntry[]} */
   all() {
     this.version.value;
     return this.state.calls.value.flatMap((about, call) => {
-      const known = this.of(call);
-      if (!known.heads.length) known.heads = about.heads.map((_, i) => one(call, i, about, known));
-      return known.heads;
+      const answers = this.answersOf(call);
+      if (!answers.heads.length) answers.heads = headEntries(call, about, answers);
+      return answers.heads;
     });
   }
 
-  /** The share of the text's scores that is known, 1 where all are exact. */
+  /** The share of the text's scores that is computed; 1 if all are exact. */
   get done() {
     const calls = this.state.calls.value;
     const each = calls.map((_, call) => {
-      const { scores, failed } = this.of(call);
+      const { scores, failed } = this.answersOf(call);
       return failed ? 1 : scores ? (scores.done ?? 1) : 0;
     });
     return each.reduce((sum, done) => sum + done, 0) / Math.max(1, each.length);
   }
 }
 
-/** Whether an exact answer follows. @param {Known} known */
-const isPart = ({ scores, small }) => (scores?.done ?? 1) < 1 || (small?.done ?? 1) < 1;
+/** Whether a better answer follows. @param {CallAnswers} answers */
+const isPartial = ({ scores, small }) => (scores?.done ?? 1) < 1 || (small?.done ?? 1) < 1;
 
-/** @param {number} call @param {number} i @param {CallAbout} about @param {Known} known @returns {One} */
-function one(call, i, about, known) {
-  const scores = known.scores;
-  const of = (/** @type {string} */ prefix) =>
+/** @param {number} call @param {CallAbout} about @param {CallAnswers} answers @returns {HeadEntry[]} */
+function headEntries(call, about, answers) {
+  const scores = answers.scores;
+  const valuesOf = (/** @type {string} */ prefix, /** @type {number} */ i) =>
     Object.fromEntries(
       SCORES.map((name) => [name, scores?.[prefix + name]?.data[i] ?? Number.NaN]),
     );
-  return {
+  return about.heads.map((head, i) => ({
     call,
-    head: about.heads[i],
+    head,
     i,
     about,
     kind: scores?.kinds[i] ?? "",
-    values: of(""),
-    chance: of("chance "),
-    queries: of("queries "),
-    known,
-  };
+    values: valuesOf("", i),
+    chance: valuesOf("chance ", i),
+    queries: valuesOf("queries ", i),
+    answers,
+  }));
 }
 
-/** The name of a head. @param {{about: CallAbout, head: number}} one */
+/** The title of a head. @param {{about: CallAbout, head: number}} entry */
 export const title = ({ about, head }) => `${callTitle(about)}, head ${head}`;
 
-/** The name of a call, told apart from those of the same layer. @param {CallAbout} about */
+/** The title of a call. @param {CallAbout} about */
 export const callTitle = (about) =>
   about.title ?? (about.layer === null ? about.name : `layer ${about.layer}`);
 
-/** Give every call a title of its own. @param {About} about */
-export function named(about) {
+/** Give every call a unique title. @param {About} about */
+export function setTitles(about) {
   for (const { texts } of about.recordings)
     for (const { calls } of texts) {
-      for (const group of groups(calls, (call) => call.layer ?? call.name)) apart(group);
+      for (const group of groups(calls, (call) => call.layer ?? call.name)) setGroupTitles(group);
     }
 }
 
-/** What has the same in common, in its order. @template T @param {T[]} all @param {(one: T) => unknown} by @returns {T[][]} */
-export function groups(all, by) {
+/** Group items by a key, in their order. @template T @param {T[]} items @param {(item: T) => unknown} keyOf @returns {T[][]} */
+export function groups(items, keyOf) {
   /** @type {Map<unknown, T[]>} */
-  const found = new Map();
-  for (const one of all) {
-    const group = found.get(by(one));
-    if (group) group.push(one);
-    else found.set(by(one), [one]);
+  const result = new Map();
+  for (const item of items) {
+    const group = result.get(keyOf(item));
+    if (group) group.push(item);
+    else result.set(keyOf(item), [item]);
   }
-  return [...found.values()];
+  return [...result.values()];
 }
 
-/** @param {CallAbout[]} calls that have their layer in common */
-function apart(calls) {
+/** @param {CallAbout[]} calls of the same layer */
+function setGroupTitles(calls) {
   const words = calls.map((call) => call.name.split(/[./]/).filter((word) => !/^\d+$/.test(word)));
   const shared = words[0].filter((word) => words.every((each) => each.includes(word)));
-  const passes = new Set(calls.map((call) => call.pass)).size > 1;
+  const hasPasses = new Set(calls.map((call) => call.pass)).size > 1;
   /** @type {Map<string, number>} */
-  const seen = new Map();
+  const counts = new Map();
   calls.forEach((call, n) => {
-    const own = words[n]
+    const distinct = words[n]
       .filter((word) => !shared.includes(word))
       .join(" ")
       .replaceAll("_", " ");
     const parts = [call.layer === null ? call.name || "attention" : `layer ${call.layer}`];
-    if (own && call.layer !== null) parts.push(own);
-    if (passes) parts.push(`pass ${call.pass}`);
-    const so = parts.join(", ");
-    const times = (seen.get(so) ?? 0) + 1;
-    seen.set(so, times);
-    call.title = times > 1 ? `${so}, time ${times}` : so;
+    if (distinct && call.layer !== null) parts.push(distinct);
+    if (hasPasses) parts.push(`pass ${call.pass}`);
+    const title = parts.join(", ");
+    const number = (counts.get(title) ?? 0) + 1;
+    counts.set(title, number);
+    call.title = number > 1 ? `${title}, time ${number}` : title;
   });
 }
 
-/** Whether two are one head, before and after its scores came. @param {One | null | undefined} one @param {One | null | undefined} other */
-export const same = (one, other) => one?.call === other?.call && one?.head === other?.head;
+/** Whether two entries are of the same head. @param {HeadEntry | null | undefined} a @param {HeadEntry | null | undefined} b */
+export const isSame = (a, b) => a?.call === b?.call && a?.head === b?.head;
 
-/** A head as a screen reader says it. @param {One} one @param {string} score */
-export function spoken(one, score) {
-  const kind = one.kind && one.kind !== "-" ? `, ${one.kind}` : "";
-  const value = one.values[score];
-  const said = one.kind === score && kind ? "" : kind;
-  return `${title(one)}${said}${Number.isFinite(value) ? `, ${score} ${value.toFixed(2)}` : ""}`;
+/** A head with its kind and a score, as text. @param {HeadEntry} entry @param {string} score */
+export function headText(entry, score) {
+  const kind = entry.kind && entry.kind !== "-" && entry.kind !== score ? `, ${entry.kind}` : "";
+  const value = entry.values[score];
+  return `${title(entry)}${kind}${Number.isFinite(value) ? `, ${score} ${value.toFixed(2)}` : ""}`;
 }

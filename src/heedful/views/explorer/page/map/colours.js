@@ -1,8 +1,8 @@
-// One sequential scale in OKLCH, its lightness linear: even to the eye, the same for the
-// colour-blind and in grey print. On light ground more is darker, on dark ground lighter.
-// Source of the space: Björn Ottosson 2020, https://bottosson.github.io/posts/oklab/
+// A sequential colour scale in OKLCH with linear lightness: perceptually uniform, also for the
+// colour-blind and in grey print. Larger is darker on a light page, lighter on a dark one.
+// Colour space: Björn Ottosson 2020, https://bottosson.github.io/posts/oklab/
 
-// lightness, chroma and hue at the ends and between them
+// stops: lightness, chroma, hue
 const LIGHT = [
   [0.975, 0.012, 230],
   [0.8, 0.075, 228],
@@ -24,26 +24,26 @@ export function table(dark) {
   const colours = new Uint8ClampedArray(256 * 4);
   for (let i = 0; i < 256; i++) {
     const share = i / 255;
-    const light = i === 255 ? stops[4][0] : stops[0][0] + (stops[4][0] - stops[0][0]) * share;
+    const lightness = i === 255 ? stops[4][0] : stops[0][0] + (stops[4][0] - stops[0][0]) * share;
     const at = Math.max(
       0,
-      stops.findIndex((stop) => (dark ? stop[0] >= light : stop[0] <= light)) - 1,
+      stops.findIndex((stop) => (dark ? stop[0] >= lightness : stop[0] <= lightness)) - 1,
     );
     const [low, high] = [stops[at], stops[Math.min(at + 1, 4)]];
-    const part = high[0] === low[0] ? 0 : (light - low[0]) / (high[0] - low[0]);
+    const part = high[0] === low[0] ? 0 : (lightness - low[0]) / (high[0] - low[0]);
     const [, chroma, hue] = low.map((value, n) => value + (high[n] - value) * part);
-    colours.set([...rgb(light, chroma, hue), 255], i * 4);
+    colours.set([...rgb(lightness, chroma, hue), 255], i * 4);
   }
   return new Uint32Array(colours.buffer);
 }
 
-/** A colour of OKLCH in sRGB, 0 to 255. */
-function rgb(light, chroma, hue) {
+/** Convert OKLCH to sRGB, 0 to 255. */
+function rgb(lightness, chroma, hue) {
   const a = chroma * Math.cos((hue * Math.PI) / 180);
   const b = chroma * Math.sin((hue * Math.PI) / 180);
-  const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
   return [
     4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
     -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
@@ -55,7 +55,7 @@ function rgb(light, chroma, hue) {
 }
 
 /**
- * How far a weight stands on the scale, 0 to 1.
+ * The position of a weight on the scale, 0 to 1.
  * @param {number} weight @param {number} highest @param {"linear" | "sqrt" | "log"} kind
  */
 export function share(weight, highest, kind) {
@@ -65,7 +65,7 @@ export function share(weight, highest, kind) {
   return part;
 }
 
-/** The next of 1, 2, 5 · 10ⁿ that is not below, so that the scale does not tremble. */
+/** Round up to the next of 1, 2, 5 · 10ⁿ, so that the scale does not flicker. */
 export function round(highest) {
   if (!(highest > 0)) return 1;
   const ten = 10 ** Math.floor(Math.log10(highest));
@@ -75,17 +75,17 @@ export function round(highest) {
 }
 
 /**
- * Pixels of a tile.
- * @param {Float32Array} data NaN where hidden
- * @param {Uint32Array} colours @param {number} hidden the colour of what a mask hides
+ * The pixels of a tile.
+ * @param {Float32Array} data weights; NaN: masked
+ * @param {Uint32Array} colours @param {number} maskedColour
  */
-export function painted(data, colours, highest, kind, hidden) {
+export function painted(data, colours, highest, kind, maskedColour) {
   const pixels = new Uint32Array(data.length);
   for (let i = 0; i < data.length; i++) {
     const weight = data[i];
     pixels[i] = !Number.isNaN(weight)
       ? colours[Math.round(share(weight, highest, kind) * 255)]
-      : hidden;
+      : maskedColour;
   }
   return pixels;
 }

@@ -1,11 +1,10 @@
-// One map on the page: its canvas, what stands over it, and what a screen reader is told.
-
+// A map on the page: its canvas, the readout at the pointer, and the announcement for screen readers.
 import { Chooser } from "../controls.js";
 import { effect, html, useEffect, useRef, useState } from "../html.js";
-import { asked } from "../request.js";
+import { liveAnswer } from "../request.js";
 import { Painter } from "./painter.js";
-import { pointed } from "./pointer.js";
-import { Readout, Told } from "./readout.js";
+import { followPointer } from "./pointer.js";
+import { Announcement, Readout } from "./readout.js";
 import { Tiles } from "./tiles.js";
 
 /** @import { State } from "../state.js" */
@@ -16,23 +15,23 @@ const NAME =
   "Map of weights: rows are queries, columns keys. Arrow keys move the cell, plus and minus zoom.";
 
 /**
- * @param {object} given
- * @param {State} given.state @param {Side} given.side @param {Source} given.source
- * @param {import("../types.js").Host} given.host
- * @param {any} given.tokens @param {Scale} given.scale
- * @param {(painter: Painter | null) => void} given.keep
+ * @param {object} props
+ * @param {State} props.state @param {Side} props.side @param {Source} props.source
+ * @param {import("../types.js").Host} props.host
+ * @param {any} props.tokens @param {Scale} props.scale
+ * @param {(painter: Painter | null) => void} props.keep called with the painter of the map
  */
 export function MapPane({ state, side, source, host, tokens, scale, keep }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [painter, setPainter] = useState(/** @type {Painter | null} */ (null));
-  const [weight] = useState(() => asked(source, () => weightOf(state, side), 60));
+  const [weight] = useState(() => liveAnswer(source, () => weightOf(state, side), 60));
   useEffect(() => {
-    const given = { state, side, source, host, tokens, scale };
-    const made = painting(/** @type {HTMLCanvasElement} */ (canvas.current), given);
-    setPainter(made.painter);
-    keep(made.painter);
+    const props = { state, side, source, host, tokens, scale };
+    const painting = startPainting(/** @type {HTMLCanvasElement} */ (canvas.current), props);
+    setPainter(painting.painter);
+    keep(painting.painter);
     return () => {
-      made.end();
+      painting.end();
       weight.end();
       keep(null);
     };
@@ -48,57 +47,57 @@ export function MapPane({ state, side, source, host, tokens, scale, keep }) {
     <div class="field">
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map" aria-label=${NAME}></canvas>
       ${painter ? html`<${Readout} state=${state} painter=${painter} tokens=${tokens} weight=${weight} />` : null}
-      ${painter && !isSecond ? html`<${Told} state=${state} painter=${painter} tokens=${tokens} weight=${weight} />` : null}
+      ${painter && !isSecond ? html`<${Announcement} state=${state} painter=${painter} tokens=${tokens} weight=${weight} />` : null}
     </div></figure>`;
 }
 
-/** The weight under the pointer, else of the chosen cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
+/** The question for the weight under the pointer, or of the chosen cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
 function weightOf(state, side) {
   const cell = state.hover.value?.cell ?? state.cell.value;
   const [, N, M] = side.call.value.shape;
   if (!cell || cell.query >= N || cell.key >= M) return null;
   const [queries, keys] = [cell.query, cell.key].map((at) => `${at}-${at + 1}`);
-  return ["part", { call: side.where.value, head: side.head.value, queries, keys }];
+  return ["part", { call: side.callId.value, head: side.head.value, queries, keys }];
 }
 
-/** A painter that paints whenever something changes that it shows. @param {HTMLCanvasElement} canvas @param {any} given */
-function painting(canvas, { state, side, source, host, tokens, scale }) {
-  const tiles = new Tiles(source, () => painter.soon());
+/** Create a painter that repaints on every change. @param {HTMLCanvasElement} canvas @param {any} props */
+function startPainting(canvas, { state, side, source, host, tokens, scale }) {
+  const tiles = new Tiles(source, () => painter.requestPaint());
   /** @type {Painter} */
   const painter = new Painter(canvas, state, side, tiles, tokens, scale);
   let view = state.view.peek();
   const stops = [
     effect(() => {
-      side.where.value;
+      side.callId.value;
       side.head.value;
       state.reduce.value;
       state.colours.value;
       state.sink.value;
-      scale.renew();
-      painter.soon();
+      scale.restart();
+      painter.requestPaint();
     }),
     effect(() => {
-      if (state.view.value !== view) scale.move();
+      if (state.view.value !== view) scale.noteMove();
       view = state.view.value;
-      for (const one of [
+      for (const signal of [
         state.cell,
         state.pinned,
-        state.held,
-        state.found,
-        state.segments.now,
+        state.highlighted,
+        state.matches,
+        state.segments.current,
         tokens.version,
         scale.highest,
       ])
-        one.value;
-      painter.soon();
+        signal.value;
+      painter.requestPaint();
     }),
     effect(() => {
-      state.worn.value;
-      requestAnimationFrame(() => painter.newInk()); // when the page has its new colours
+      state.activeTheme.value;
+      requestAnimationFrame(() => painter.updateInk()); // after the page has its new colours
     }),
-    pointed(canvas, state, painter, Boolean(host.wheel)),
+    followPointer(canvas, state, painter, Boolean(host.wheel)),
   ];
-  const size = new ResizeObserver(() => painter.paint()); // at once, so that nothing is stretched
+  const size = new ResizeObserver(() => painter.paint()); // immediately, so that nothing is stretched
   size.observe(canvas);
   return {
     painter,

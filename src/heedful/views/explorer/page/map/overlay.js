@@ -1,4 +1,4 @@
-// What is marked on a map: the chosen cell, held rows and columns, tokens that were found, segments.
+// Marks on a map: the chosen cell, highlighted rows and columns, matches of a search, segments.
 import { fitted, font, NUMBER, count as number, stepOf } from "./labels.js";
 import { cornerOf } from "./viewport.js";
 
@@ -10,25 +10,26 @@ import { cornerOf } from "./viewport.js";
 
 /** @typedef {CanvasRenderingContext2D} Context */
 
-/** All marks. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
+/** Draw all marks except segments. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
 export function drawMarks(context, place, state, ink) {
-  const { cell, held, pinned } = state;
+  const { cell, highlighted, pinned } = state;
   context.save();
   context.beginPath();
-  context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // a box stands out
+  context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // room for the outline of a cell
   context.clip();
-  if (held.value.query !== null) band(context, place, "query", held.value.query, ink.held, 0.9);
-  if (held.value.key !== null) band(context, place, "key", held.value.key, ink.held, 0.9);
+  const { query, key } = highlighted.value;
+  if (query !== null) band(context, place, "query", query, ink.highlight, 0.9);
+  if (key !== null) band(context, place, "key", key, ink.highlight, 0.9);
   if (cell.value) {
     band(context, place, "query", cell.value.query, ink.mark, 0.5);
     band(context, place, "key", cell.value.key, ink.mark, 0.5);
-    box(context, place, ink, cell.value, pinned.value ? 2 : 1.5);
+    outlineCell(context, place, ink, cell.value, pinned.value ? 2 : 1.5);
   }
   context.restore();
-  found(context, place, state, ink);
+  drawMatches(context, place, state, ink);
 }
 
-/** Two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} at @param {string} colour @param {number} alpha */
+/** Draw two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} at @param {string} colour @param {number} alpha */
 function band(context, place, axis, at, colour, alpha) {
   const isRow = axis === "query";
   const first = isRow
@@ -47,8 +48,8 @@ function band(context, place, axis, at, colour, alpha) {
   context.globalAlpha = 1;
 }
 
-/** @param {Context} context @param {Place} place @param {Ink} ink @param {Cell} cell */
-function box(context, place, ink, cell, /** @type {number} */ line) {
+/** Outline a cell. @param {Context} context @param {Place} place @param {Ink} ink @param {Cell} cell */
+function outlineCell(context, place, ink, cell, /** @type {number} */ line) {
   const [x, y] = cornerOf(place, cell);
   const isOut = x + place.scale < place.left || y + place.scale < place.top;
   if (isOut || x > place.left + place.wide || y > place.top + place.high) return;
@@ -62,18 +63,18 @@ function box(context, place, ink, cell, /** @type {number} */ line) {
   context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
 }
 
-/** Small marks at the edge for tokens that were searched for. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
-function found(context, place, state, ink) {
-  const now = state.found.value;
-  if (!now) return;
-  const isRow = now.axis === "queries";
+/** Draw small marks at the edge for the matches of a search. @param {Context} context @param {Place} place @param {State} state @param {Ink} ink */
+function drawMatches(context, place, state, ink) {
+  const matches = state.matches.value;
+  if (!matches) return;
+  const isRow = matches.axis === "queries";
   const first = isRow ? place.y : place.x;
   const length = (isRow ? place.high : place.wide) / place.scale;
-  now.places.forEach((at, i) => {
+  matches.places.forEach((at, i) => {
     if (at + 1 <= first || at >= first + length) return;
     const middle = (at + 0.5 - first) * place.scale;
-    const size = i === now.at ? 6 : 4;
-    context.fillStyle = ink.found;
+    const size = i === matches.current ? 6 : 4;
+    context.fillStyle = ink.match;
     context.beginPath();
     const [x, y] = isRow ? [place.left, place.top + middle] : [place.left + middle, place.top];
     context.moveTo(x, y);
@@ -83,20 +84,20 @@ function found(context, place, state, ink) {
   });
 }
 
-const WIDE = 4; // pixels of a band
-const NAME = 10.5;
-const OUTER = 7; // pixels from the outer edge of tokens' names to the middle of a segment's
-const ABOVE = 25; // from the map, where tokens have no names
+const WIDE = 4; // pixels of a segment's band
+const NAME = 10.5; // font size
+const OUTER = 7; // pixels from the outer edge of token names to the middle of a segment's name
+const ABOVE = 25; // pixels from the map if tokens have no names
 
 /**
- * @param {CanvasRenderingContext2D} context @param {Place} place
+ * Draw the bands and names of segments. @param {CanvasRenderingContext2D} context @param {Place} place
  * @param {Record<Axis, Segment[]>} segments @param {Ink} ink @param {Measure} measure
- * @param {{left: number, top: number}} names pixels that the labels have
+ * @param {{left: number, top: number}} gutters pixels of the labels
  */
-export function drawBands(context, place, segments, ink, measure, names) {
+export function drawBands(context, place, segments, ink, measure, gutters) {
   for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
-    for (const one of segments[axis])
-      for (const run of one.runs) {
+    for (const segment of segments[axis])
+      for (const run of segment.runs) {
         const isRow = axis === "queries";
         const first = isRow ? place.y : place.x;
         const pixels = isRow ? place.high : place.wide;
@@ -104,31 +105,31 @@ export function drawBands(context, place, segments, ink, measure, names) {
           Math.max(0, Math.min(pixels, (at - first) * place.scale)),
         );
         if (to <= from) continue;
-        const size = Math.max(1.5, to - from - (to - from > 6 ? 1 : 0)); // neighbours stay apart
-        const off = -WIDE - 1 - one.lane * (WIDE + 1);
-        context.fillStyle = ink.segments[one.colour];
+        const size = Math.max(1.5, to - from - (to - from > 6 ? 1 : 0)); // a gap between neighbours
+        const off = -WIDE - 1 - segment.lane * (WIDE + 1);
+        context.fillStyle = ink.segments[segment.colour];
         if (isRow) context.fillRect(place.left + off, place.top + from, WIDE, size);
         else context.fillRect(place.left + from, place.top + off, size, WIDE);
-        if (one.lane === 0 && size > 20)
-          name(context, place, axis, one, from, size, ink, measure, names);
+        if (segment.lane === 0 && size > 20)
+          drawName(context, place, axis, segment, from, size, ink, measure, gutters);
       }
 }
 
-/** A name outside of the labels, along its band. @param {CanvasRenderingContext2D} context @param {Place} place @param {Axis} axis @param {Segment} one @param {number} from @param {number} size @param {Ink} ink @param {Measure} measure @param {{left: number, top: number}} names */
-function name(context, place, axis, one, from, size, ink, measure, names) {
-  const text = fitted(one.name, size - 6, measure, NAME);
-  if (text.replace(/[\u2068\u2069…]/g, "").length < Math.min(2, one.name.length)) return;
+/** Draw a segment's name outside the labels, along its band. @param {CanvasRenderingContext2D} context @param {Place} place @param {Axis} axis @param {Segment} segment @param {number} from @param {number} size @param {Ink} ink @param {Measure} measure @param {{left: number, top: number}} gutters */
+function drawName(context, place, axis, segment, from, size, ink, measure, gutters) {
+  const text = fitted(segment.name, size - 6, measure, NAME);
+  if (text.replace(/[\u2068\u2069…]/g, "").length < Math.min(2, segment.name.length)) return;
   context.save();
   const { isNamed } = stepOf(axis, place.scale);
   const numbers = measure(number(place.shape[0] - 1), NUMBER) + 20;
-  const beside = axis === "queries" ? numbers : ABOVE;
-  const off = isNamed ? names[axis === "queries" ? "left" : "top"] - OUTER : beside;
+  const unnamedOffset = axis === "queries" ? numbers : ABOVE;
+  const off = isNamed ? gutters[axis === "queries" ? "left" : "top"] - OUTER : unnamedOffset;
   const middle = from + size / 2;
   if (axis === "queries") context.translate(place.left - off, place.top + middle);
   else context.translate(place.left + middle, place.top - off);
   if (axis === "queries") context.rotate(-Math.PI / 2);
   context.font = font(NAME);
-  context.fillStyle = ink.segments[one.colour];
+  context.fillStyle = ink.segments[segment.colour];
   context.textAlign = "center";
   context.textBaseline = "middle";
   context.fillText(text, 0, 0);

@@ -1,5 +1,4 @@
-// Paints the map of one head into a canvas: tiles, marks, labels. Rows are queries.
-
+// Paints the attention map of a head into a canvas: tiles, marks, labels. Rows are queries.
 import { signal } from "../html.js";
 import { COLOURS } from "../segments/segments.js";
 import { table } from "./colours.js";
@@ -18,7 +17,7 @@ import { cellAt, gutter, placed } from "./viewport.js";
 
 /** @typedef {CanvasRenderingContext2D} Context */
 
-const PATIENCE = 400; // milliseconds for which the picture before stays where there is no new one
+const PATIENCE = 400; // milliseconds to keep the previous image while no new tile has arrived
 
 export class Painter {
   /**
@@ -34,12 +33,12 @@ export class Painter {
     this.tokens = tokens;
     this.scale = scale;
     this.measure = measuring(/** @type {any} */ (new OffscreenCanvas(1, 1).getContext("2d")));
-    this.word = signal("");
-    this.painted = signal(""); // of which head, and by which tiles
+    this.caption = signal("");
+    this.painted = signal(""); // the painted head and tiles
     this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
     this.frame = 0;
     this.timer = 0;
-    this.empty = 0; // since when nothing is there
+    this.empty = 0; // the time since which no tile has been available
     /** @type {Part[]} */
     this.parts = [];
     this.level = 0;
@@ -48,7 +47,7 @@ export class Painter {
   }
 
   /** Paint in the next frame. */
-  soon() {
+  requestPaint() {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.paint();
@@ -56,18 +55,18 @@ export class Painter {
   }
 
   /** Paint after some milliseconds. @param {number} wait */
-  later(wait) {
+  paintLater(wait) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.soon(), wait);
+    this.timer = setTimeout(() => this.requestPaint(), wait);
   }
 
-  /** Light has become dark, or the other way round. */
-  newInk() {
-    const was = this.ink.isDark;
+  /** Read the colours again after a change of the theme. */
+  updateInk() {
+    const wasDark = this.ink.isDark;
     this.ink = inkOf(this.canvas);
-    if (was !== this.ink.isDark) this.colours = table(this.ink.isDark);
+    if (wasDark !== this.ink.isDark) this.colours = table(this.ink.isDark);
     this.hatch = undefined;
-    this.soon();
+    this.requestPaint();
   }
 
   close() {
@@ -101,34 +100,34 @@ export class Painter {
     if (this._waits(covered.parts)) return;
     this.parts = covered.parts;
     this.level = covered.level;
-    this.painted.value = `${this._of} ${covered.parts.map(({ tile }) => tile && tile.id + tile.word).join()}`;
-    const wait = this.scale.tell(this, this._largest(place));
-    if (wait) this.later(wait);
+    this.painted.value = `${this._headKey} ${covered.parts.map(({ tile }) => tile && tile.id + tile.word).join()}`;
+    const wait = this.scale.report(this, this._largest(place));
+    if (wait) this.paintLater(wait);
     const size = [Math.round(width * ratio), Math.round(height * ratio)];
     if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
     this.draw(this.context, place, width, height, ratio);
-    this._tell();
+    this._updateCaption();
   }
 
-  /** Whether the picture before stays, because there is nothing yet of the new one. @param {Part[]} parts */
+  /** Whether to keep the previous image, because no new tile has arrived. @param {Part[]} parts */
   _waits(parts) {
     if (parts.some((part) => part.tile) || this.tiles.failed || !this.parts.length) {
       this.empty = 0;
       return false;
     }
     this.empty ||= performance.now();
-    const left = PATIENCE - (performance.now() - this.empty);
-    if (left > 0) this.later(left);
-    return left > 0;
+    const remaining = PATIENCE - (performance.now() - this.empty);
+    if (remaining > 0) this.paintLater(remaining);
+    return remaining > 0;
   }
 
-  /** Draw all into a context of some size. @param {Context} context @param {Place} place @param {number} width @param {number} height @param {number} ratio */
+  /** Draw the full map into a context. @param {Context} context @param {Place} place @param {number} width @param {number} height @param {number} ratio */
   draw(context, place, width, height, ratio) {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     this.cells(context, place, ratio);
-    const names = gutter(width, height);
-    drawBands(context, place, this.segments, this.ink, this.measure, names);
+    const gutters = gutter(width, height);
+    drawBands(context, place, this.segments, this.ink, this.measure, gutters);
     drawMarks(context, place, this.state, this.ink);
     context.strokeStyle = this.ink.line;
     context.lineWidth = 1;
@@ -137,7 +136,7 @@ export class Painter {
     this._corner(context, place);
   }
 
-  /** The cells alone. @param {Context} context @param {Place} place */
+  /** Draw the cells. @param {Context} context @param {Place} place */
   cells(context, place, /** @type {number} */ ratio) {
     context.save();
     context.beginPath();
@@ -154,45 +153,45 @@ export class Painter {
   /** @returns {Record<Axis, import("../segments/segments.js").Segment[]>} */
   get segments() {
     const call = this.side.call.value;
-    const of = (/** @type {Axis} */ axis) => this.state.segments.along(call, axis);
-    return { queries: of("queries"), keys: of("keys") };
+    const along = (/** @type {Axis} */ axis) => this.state.segments.along(call, axis);
+    return { queries: along("queries"), keys: along("keys") };
   }
 
   labels(/** @type {Place} */ place, /** @type {number} */ width, /** @type {number} */ height) {
-    const { cell, held } = this.state;
-    const where = this.side.where.value;
+    const { cell, highlighted } = this.state;
+    const callId = this.side.callId.value;
     const marked = {
-      queries: { chosen: cell.value?.query ?? null, held: held.value.query },
-      keys: { chosen: cell.value?.key ?? null, held: held.value.key },
+      queries: { chosen: cell.value?.query ?? null, highlighted: highlighted.value.query },
+      keys: { chosen: cell.value?.key ?? null, highlighted: highlighted.value.key },
     };
     const { named, kind } = this.side.call.value;
-    const isNamed = named || kind === "cross"; // of one text, queries are named when keys are
+    const isNamed = named || kind === "cross"; // within one text, queries have names if keys have
     const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-      isNamed ? this.tokens.name(where, axis, at) : null;
+      isNamed ? this.tokens.name(callId, axis, at) : null;
     return labelsOf(place, name, marked, this.measure, gutter(width, height));
   }
 
-  /** The largest weights of blocks in view, without the first key where it is left out. @param {Place} place */
+  /** The largest weights of the blocks in view, without the first key if the scale excludes it. @param {Place} place */
   _largest(place) {
     /** @type {number[]} */
-    const found = [];
+    const result = [];
     const rows = [place.y, place.y + place.high / place.scale];
     const columns = [place.x, place.x + place.wide / place.scale];
-    const cut = (/** @type {number[]} */ range, /** @type {number[]} */ seen) =>
-      /** @type {[number, number]} */ ([Math.max(range[0], seen[0]), Math.min(range[1], seen[1])]);
+    const clip = (/** @type {number[]} */ [from, to], /** @type {number[]} */ [first, end]) =>
+      /** @type {[number, number]} */ ([Math.max(from, first), Math.min(to, end)]);
     for (const part of this.parts) {
       if (!part.tile) continue;
       const isFirst = !this.state.sink.value && part.corner[1] === 0;
-      const r = pixels(part, cut(part.rows, rows), 0);
-      const c = pixels(part, cut(part.columns, columns), 1);
-      found.push(...largest(part.tile, r, c, isFirst));
+      const r = pixels(part, clip(part.rows, rows), 0);
+      const c = pixels(part, clip(part.columns, columns), 1);
+      result.push(...largest(part.tile, r, c, isFirst));
     }
-    return found;
+    return result;
   }
 
-  /** One part, its edges on whole pixels of the screen. @param {Context} context @param {Part} part @param {Place} place */
+  /** Draw a part, with its edges on device pixels. @param {Context} context @param {Part} part @param {Place} place */
   _part(context, part, place, /** @type {number} */ ratio) {
-    if (part.isHidden) return;
+    if (part.isMasked) return;
     const snap = (/** @type {number} */ value) => Math.round(value * ratio) / ratio;
     const [x0, x1] = part.columns.map((at) => snap(place.left + (at - place.x) * place.scale));
     const [y0, y1] = part.rows.map((at) => snap(place.top + (at - place.y) * place.scale));
@@ -207,17 +206,17 @@ export class Painter {
     context.drawImage(image, left, top, right - left, end - top, x0, y0, x1 - x0, y1 - y0);
   }
 
-  /** The first key's column, veiled where it is left out of the scale. @param {Context} context @param {Place} place */
+  /** Veil the first key's column if the colour scale excludes it. @param {Context} context @param {Place} place */
   _sink(context, place) {
-    const wide = Math.max(3, place.scale, place.scale * 2 ** this.level) - place.x * place.scale;
-    if (this.state.sink.value || wide <= 0) return;
+    const width = Math.max(3, place.scale, place.scale * 2 ** this.level) - place.x * place.scale;
+    if (this.state.sink.value || width <= 0) return;
     context.fillStyle = this.ink.ground;
     context.globalAlpha = 0.8;
-    context.fillRect(place.left, place.top, wide, place.high);
+    context.fillRect(place.left, place.top, width, place.high);
     context.globalAlpha = 1;
   }
 
-  /** What a mask hides: quiet lines, which are no colour of the scale. */
+  /** The hatching of masked cells. */
   get hatching() {
     if (this.hatch) return this.hatch;
     const side = Math.max(4, Math.round(5 * this.ratio));
@@ -233,13 +232,13 @@ export class Painter {
       pen.lineTo(by + side + 1, -1);
     }
     pen.stroke();
-    const made = /** @type {CanvasPattern} */ (this.context.createPattern(tile, "repeat"));
-    made.setTransform(new DOMMatrix().scale(1 / this.ratio));
-    this.hatch = made;
-    return made;
+    const pattern = /** @type {CanvasPattern} */ (this.context.createPattern(tile, "repeat"));
+    pattern.setTransform(new DOMMatrix().scale(1 / this.ratio));
+    this.hatch = pattern;
+    return pattern;
   }
 
-  /** @param {Context} context @param {Place} place */
+  /** Draw the names of the axes. @param {Context} context @param {Place} place */
   _corner(context, place) {
     context.fillStyle = this.ink.quiet;
     context.font = "11px system-ui, sans-serif";
@@ -249,18 +248,18 @@ export class Painter {
     context.fillText("queries ↓", place.left - 9, place.top - 22);
   }
 
-  /** What the numbers in view are, in words. */
-  _tell() {
-    const drawn = this.parts.filter((part) => !part.isHidden);
+  /** Update the caption, which describes the precision of the visible numbers, and the legend. */
+  _updateCaption() {
+    const drawn = this.parts.filter((part) => !part.isMasked);
     const sampled = drawn.find((part) => part.tile && part.tile.done < 1)?.tile ?? null;
     const words = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.word] : [])));
     const cells = 2 ** this.level;
-    const kept = drawn.some((part) => !part.tile || part.cell !== cells);
+    const isLoading = drawn.some((part) => !part.tile || part.cell !== cells);
     const each = cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells}`;
     const note = drawn.find((part) => part.tile?.note)?.tile?.note;
-    const told = `${said(words, sampled, kept)}${note ? `; ${note}` : ""}`;
-    const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
-    this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
+    const precision = `${precisionText(words, sampled, isLoading)}${note ? `; ${note}` : ""}`;
+    const bounds = drawn.some((part) => part.tile?.bounds); // a one-file page without all queries and keys
+    this.caption.value = this.tiles.failed || (bounds ? precision : `${each} · ${precision}`);
     const { colours } = this;
     const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
     const old = this.legend.value;
@@ -268,29 +267,29 @@ export class Painter {
       this.legend.value = { highest, kind, colours };
   }
 
-  /** The weight of a cell as far as an exact tile of single cells has it; NaN where hidden. @param {Cell} cell @returns {number | undefined} */
+  /** The weight of a cell, if an exact tile of single cells contains it; NaN if masked. @param {Cell} cell @returns {number | undefined} */
   valueAt(cell) {
     const part = this._partAt(cell);
     if (!part) return undefined;
-    if (part.isHidden) return Number.NaN;
-    return part.cell === 1 && part.tile?.word === "exact" ? shownAt(part, cell) : undefined;
+    if (part.isMasked) return Number.NaN;
+    return part.cell === 1 && part.tile?.word === "exact" ? pixelValue(part, cell) : undefined;
   }
 
-  /** What the pixel of a cell shows, its word, and of how many cells on each side it is. @param {Cell} cell */
+  /** The value of a cell's pixel, its precision, and the number of cells per side of the pixel. @param {Cell} cell */
   pixelAt(cell) {
     const part = this._partAt(cell);
     if (!part?.tile) return null;
     const { word, bounds } = part.tile;
-    return { value: shownAt(part, cell), word, bounds, cells: part.cell };
+    return { value: pixelValue(part, cell), word, bounds, cells: part.cell };
   }
 
-  get _of() {
-    return `${this.side.where.value} ${this.side.head.value} ${this.state.reduce.value}`;
+  get _headKey() {
+    return `${this.side.callId.value} ${this.side.head.value} ${this.state.reduce.value}`;
   }
 
   /** @param {Cell} cell */
   _partAt(cell) {
-    if (!this.painted.value.startsWith(`${this._of} `)) return undefined; // of the head before
+    if (!this.painted.value.startsWith(`${this._headKey} `)) return undefined; // another head is still painted
     return this.parts.find(
       ({ rows, columns }) =>
         cell.query >= rows[0] &&
@@ -300,44 +299,44 @@ export class Painter {
     );
   }
 
-  /** The cell under a place of the canvas. @returns {Cell | null} */
+  /** The cell at a point of the canvas. @returns {Cell | null} */
   cellAt(/** @type {number} */ x, /** @type {number} */ y) {
     return cellAt(this.place, x, y);
   }
 }
 
 /** @param {Part} part @param {Cell} cell */
-function shownAt({ tile, corner, cell: size }, { query, key }) {
+function pixelValue({ tile, corner, cell: size }, { query, key }) {
   const [row, column] = [query - corner[0], key - corner[1]].map((at) => Math.floor(at / size));
   if (!tile || row >= tile.rows || column >= tile.columns) return undefined;
   return tile.data?.[row * tile.columns + column];
 }
 
-/** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isKept */
-function said(words, sampled, isKept) {
+/** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isLoading */
+function precisionText(words, sampled, isLoading) {
   if (sampled) {
     const done = Math.floor(sampled.done * 100);
-    return `sampled; the exact one is ${done} % done`;
+    return `sampled; exact map ${done} % computed`;
   }
-  if (isKept) return "loading";
+  if (isLoading) return "loading";
   const others = [...words].filter((word) => word !== "exact");
   return others.length ? others.join(", ") : "exact";
 }
 
 /** @param {HTMLElement} element @returns {Ink} */
 function inkOf(element) {
-  const look = getComputedStyle(element);
-  const of = (/** @type {string} */ name) => look.getPropertyValue(`--${name}`).trim();
+  const style = getComputedStyle(element);
+  const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
   return {
-    text: look.color,
-    quiet: of("quiet"),
-    ground: of("ground"),
-    mark: of("mark"),
-    held: of("link"),
-    found: of("found"),
-    line: of("line"),
-    panel: of("panel"),
-    segments: Array.from({ length: COLOURS }, (_, i) => of(`segment-${i}`)),
-    isDark: of("dark") === "1",
+    text: style.color,
+    quiet: colour("quiet"),
+    ground: colour("ground"),
+    mark: colour("mark"),
+    highlight: colour("link"),
+    match: colour("match"),
+    line: colour("line"),
+    panel: colour("panel"),
+    segments: Array.from({ length: COLOURS }, (_, i) => colour(`segment-${i}`)),
+    isDark: colour("dark") === "1",
   };
 }

@@ -1,35 +1,35 @@
-// Mouse, pen and fingers on a map: point, drag, pinch, tap, wheel.
+// Mouse, pen and touch on a map: point, drag, pinch, tap, wheel.
 import { pan, tokensAt, zoom } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */
 
-const STILL = 4; // pixels that a finger may move and still tap
+const TAP_TOLERANCE = 4; // pixels that a tap may move
 
 /**
- * Follow the pointer on a canvas; ends that.
+ * Handle pointer events of a canvas; return a function that stops this.
  * @param {HTMLCanvasElement} canvas @param {State} state @param {Painter} painter
- * @param {boolean} wheel whether the wheel is the map's without its having the focus
+ * @param {boolean} wheel whether the wheel always zooms, or only while the map has the focus
  */
-export function pointed(canvas, state, painter, wheel) {
-  /** @type {Map<number, number[]>} where each finger is */
+export function followPointer(canvas, state, painter, wheel) {
+  /** @type {Map<number, number[]>} the point of each finger */
   const down = new Map();
   let moved = 0;
-  const at = (/** @type {MouseEvent} */ event) => {
+  const pointOf = (/** @type {MouseEvent} */ event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
   /** @type {Record<string, (event: any) => void>} */
-  const on = {
+  const handlers = {
     pointerdown(/** @type {PointerEvent} */ event) {
       if (event.button) return;
       canvas.setPointerCapture(event.pointerId);
       canvas.focus({ preventScroll: true });
       if (!down.size) moved = 0;
-      down.set(event.pointerId, at(event));
+      down.set(event.pointerId, pointOf(event));
     },
     pointermove(/** @type {PointerEvent} */ event) {
-      const now = at(event);
+      const now = pointOf(event);
       const before = down.get(event.pointerId);
       if (!before) {
         hover(state, painter, now);
@@ -39,7 +39,7 @@ export function pointed(canvas, state, painter, wheel) {
       moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
       const other = [...down].find(([id]) => id !== event.pointerId)?.[1];
       if (other) pinch(state, painter, before, now, other);
-      else if (moved > STILL) {
+      else if (moved > TAP_TOLERANCE) {
         state.hover.value = null;
         canvas.style.cursor = "grabbing";
         pan(state, painter.place, now[0] - before[0], now[1] - before[1]);
@@ -47,8 +47,8 @@ export function pointed(canvas, state, painter, wheel) {
     },
     pointerup(/** @type {PointerEvent} */ event) {
       canvas.style.cursor = "";
-      const isTap = down.delete(event.pointerId) && moved <= STILL && !down.size;
-      if (isTap) tap(state, painter, at(event));
+      const isTap = down.delete(event.pointerId) && moved <= TAP_TOLERANCE && !down.size;
+      if (isTap) tap(state, painter, pointOf(event));
     },
     pointercancel(/** @type {PointerEvent} */ event) {
       down.delete(event.pointerId);
@@ -59,55 +59,57 @@ export function pointed(canvas, state, painter, wheel) {
     },
     wheel(/** @type {WheelEvent} */ event) {
       const { activeElement } = /** @type {Document | ShadowRoot} */ (canvas.getRootNode());
-      if (!wheel && !event.ctrlKey && activeElement !== canvas) return; // what is around scrolls
+      if (!wheel && !event.ctrlKey && activeElement !== canvas) return; // let the page around it scroll
       event.preventDefault();
-      const [x, y] = at(event);
+      const [x, y] = pointOf(event);
       const amount = event.deltaY * (event.deltaMode === 1 ? 18 : 1);
       if (event.shiftKey) pan(state, painter.place, -(event.deltaX || event.deltaY), 0);
       else zoom(state, painter.place, Math.exp(-amount * (event.ctrlKey ? 0.01 : 0.0018)), x, y);
       state.hover.value = null;
     },
     dblclick(/** @type {MouseEvent} */ event) {
-      const [x, y] = at(event);
+      const [x, y] = pointOf(event);
       zoom(state, painter.place, 2.5, x, y);
     },
   };
-  for (const [name, does] of Object.entries(on))
-    canvas.addEventListener(name, does, { passive: false });
+  for (const [name, handler] of Object.entries(handlers))
+    canvas.addEventListener(name, handler, { passive: false });
   return () => {
-    for (const [name, does] of Object.entries(on)) canvas.removeEventListener(name, does);
+    for (const name of Object.keys(handlers)) canvas.removeEventListener(name, handlers[name]);
   };
 }
 
-/** What the pointer is over is told, and looked at while nothing is pinned. @param {State} state @param {Painter} painter @param {number[]} now */
+/** Set the hovered cell; select it unless a cell is pinned. @param {State} state @param {Painter} painter @param {number[]} now */
 function hover(state, painter, [x, y]) {
   const cell = painter.cellAt(x, y);
   state.hover.value = cell && { cell, x, y, side: painter.side };
-  if (cell && !state.pinned.value) state.look(cell, false);
+  if (cell && !state.pinned.value) state.selectCell(cell, false);
 }
 
-/** Two fingers: what is between them stays between them. @param {State} state @param {Painter} painter @param {number[]} before @param {number[]} now @param {number[]} other */
+/** Zoom and pan with two fingers, keeping the content between them. @param {State} state @param {Painter} painter @param {number[]} before @param {number[]} now @param {number[]} other */
 function pinch(state, painter, before, now, other) {
   state.hover.value = null;
-  const apart = (/** @type {number[]} */ one) =>
-    Math.max(8, Math.hypot(one[0] - other[0], one[1] - other[1]));
+  const distance = (/** @type {number[]} */ [x, y]) =>
+    Math.max(8, Math.hypot(x - other[0], y - other[1]));
   pan(state, painter.place, (now[0] - before[0]) / 2, (now[1] - before[1]) / 2);
   const [x, y] = [(now[0] + other[0]) / 2, (now[1] + other[1]) / 2];
-  zoom(state, painter.place, apart(now) / apart(before), x, y);
+  zoom(state, painter.place, distance(now) / distance(before), x, y);
 }
 
-/** A tap on a cell pins it, on a token's name holds its row or column. @param {State} state @param {Painter} painter @param {number[]} now */
+/** Pin or unpin a cell by a tap; highlight a row or column by a tap on its label. @param {State} state @param {Painter} painter @param {number[]} now */
 function tap(state, painter, [x, y]) {
   const { place } = painter;
   const cell = painter.cellAt(x, y);
   if (cell) {
     const now = state.cell.value;
     const isSame = state.pinned.value && now?.query === cell.query && now.key === cell.key;
-    state.look(cell, !isSame);
+    state.selectCell(cell, !isSame);
     return;
   }
   const { query, key } = tokensAt(place, x, y);
-  if (x < place.left && y >= place.top && y < place.top + place.high) state.hold("query", query);
-  else if (y < place.top && x >= place.left && x < place.left + place.wide) state.hold("key", key);
+  const isRow = x < place.left && y >= place.top && y < place.top + place.high;
+  if (isRow) state.toggleHighlight("query", query);
+  else if (y < place.top && x >= place.left && x < place.left + place.wide)
+    state.toggleHighlight("key", key);
   else state.pinned.value = false;
 }

@@ -1,43 +1,42 @@
-// The weight under the pointer beside it, and the chosen one in words for a screen reader.
-
+// The weight at the pointer, and an announcement of the chosen cell for screen readers.
 import { html, useEffect, useState } from "../html.js";
 import { weighed } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
 import { cornerOf } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
-/** @import { Asked, Cell } from "../types.js" */
+/** @import { Cell, LiveAnswer } from "../types.js" */
 /** @import { Painter } from "./painter.js" */
 
-const WIDE = 210; // pixels of the box at most
-const PAUSE = 250; // milliseconds until a screen reader is told
+const WIDE = 210; // the largest width of the box in pixels
+const PAUSE = 250; // milliseconds before an announcement
 
-/** @param {{state: State, painter: Painter, tokens: any, weight: Asked}} given */
+/** @param {{state: State, painter: Painter, tokens: any, weight: LiveAnswer}} props */
 export function Readout({ state, painter, tokens, weight }) {
   const hover = state.hover.value;
   const cell = hover?.cell ?? state.cell.value;
   state.view.value; // the box moves with the map
   if (!cell) return null;
   const { side, canvas } = painter;
-  const mine = hover?.side === side;
-  const [x, y] = mine ? [hover.x, hover.y] : besides(painter, cell);
+  const isHovered = hover?.side === side;
+  const [x, y] = isHovered ? [hover.x, hover.y] : middleOf(painter, cell);
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (x < 0 || y < 0 || x > width || y > height) return null;
   const left = x + 16 + WIDE > width ? Math.max(4, x - 16 - WIDE) : x + 16;
   const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${left}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
-  const where = side.where.value;
+  const callId = side.callId.value;
   const pixel = painter.pixelAt(cell);
   const [amount, word] = weightAt(painter, cell, weight);
-  return html`<div class=${mine ? "readout" : "readout still"} style=${place} aria-hidden="true">
+  return html`<div class=${isHovered ? "readout" : "readout still"} style=${place} aria-hidden="true">
     <b>${amount}</b>${word ? html` <small>${word}</small>` : null}
-    <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
-    <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
-    ${pixel && (pixel.bounds || pixel.cells > 1) ? html`<small>${pixel.bounds ? "at most" : `${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}:`} ${told(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
+    <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, callId, "queries", cell.query)}</bdi></div>
+    <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, callId, "keys", cell.key)}</bdi></div>
+    ${pixel && (pixel.bounds || pixel.cells > 1) ? html`<small>${pixel.bounds ? "at most" : `${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}:`} ${weightText(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
   </div>`;
 }
 
-/** The lower right corner of a cell. @param {Painter} painter @param {Cell} cell */
-function besides(painter, cell) {
+/** The middle of a visible cell. @param {Painter} painter @param {Cell} cell */
+function middleOf(painter, cell) {
   const { place } = painter;
   const [x, y] = cornerOf(place, cell);
   const inside =
@@ -49,39 +48,39 @@ function besides(painter, cell) {
 }
 
 /**
- * The weight as a tile has it exactly, else as it was answered; "…" while it is not known. Beside it
- * the word for a number that is not exact.
- * @param {Painter} painter @param {Cell} cell @param {Asked} weight
+ * The weight from an exact tile, or from the answer; "…" while it is loading. With it, the precision
+ * if the weight is not exact.
+ * @param {Painter} painter @param {Cell} cell @param {LiveAnswer} weight
  */
 function weightAt(painter, cell, weight) {
   const value = painter.valueAt(cell);
-  if (value !== undefined) return [told(value), ""];
-  const { asked, weights, seen, word, failed } = weight.value ?? {};
-  const is =
-    asked?.queries === `${cell.query}-${cell.query + 1}` &&
-    asked.keys === `${cell.key}-${cell.key + 1}` &&
-    asked.head === painter.side.head.value &&
-    asked.call === painter.side.where.value;
-  if (!is) return ["…", ""];
+  if (value !== undefined) return [weightText(value), ""];
+  const { request, weights, seen, word, failed } = weight.value ?? {};
+  const isCurrent =
+    request?.queries === `${cell.query}-${cell.query + 1}` &&
+    request.keys === `${cell.key}-${cell.key + 1}` &&
+    request.head === painter.side.head.value &&
+    request.call === painter.side.callId.value;
+  if (!isCurrent) return ["…", ""];
   if (failed) return ["not in this file", ""];
-  if (!seen.data[0]) return ["hidden", ""];
+  if (!seen.data[0]) return ["masked", ""];
   return [weighed(weights.data[0]), word === "exact" ? "" : word];
 }
 
-const told = (/** @type {number | undefined} */ value) =>
-  value === undefined ? "…" : Number.isNaN(value) ? "hidden" : weighed(value);
+const weightText = (/** @type {number | undefined} */ value) =>
+  value === undefined ? "…" : Number.isNaN(value) ? "masked" : weighed(value);
 
-/** What the map shows at the chosen cell, as words. @param {{state: State, painter: Painter, tokens: any, weight: Asked}} given */
-export function Told({ state, painter, tokens, weight }) {
+/** Announce the chosen cell and its weight. @param {{state: State, painter: Painter, tokens: any, weight: LiveAnswer}} props */
+export function Announcement({ state, painter, tokens, weight }) {
   const [text, setText] = useState("");
   const cell = state.cell.value;
-  const where = state.where.value;
-  const now = cell
-    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${weightAt(painter, cell, weight).filter(Boolean).join(", ")}`
+  const callId = state.callId.value;
+  const announcement = cell
+    ? `query ${cell.query} '${nameOf(tokens, callId, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, callId, "keys", cell.key)}': ${weightAt(painter, cell, weight).filter(Boolean).join(", ")}`
     : "";
   useEffect(() => {
-    const timer = setTimeout(() => setText(now), PAUSE);
+    const timer = setTimeout(() => setText(announcement), PAUSE);
     return () => clearTimeout(timer);
-  }, [now]);
-  return html`<div class="hidden" role="status" aria-live="polite" data-told>${text}</div>`;
+  }, [announcement]);
+  return html`<div class="hidden" role="status" aria-live="polite" data-announcement>${text}</div>`;
 }

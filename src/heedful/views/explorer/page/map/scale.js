@@ -1,86 +1,85 @@
-// The colour scale: its end, one for all maps on the page so that colours can be compared; and what
-// stands of it under the map, with whether the numbers are exact, and buttons to zoom.
-
+// The colour scale that all maps of the page share, so that their colours can be compared; and the bar
+// below the map with the legend, the precision of the numbers, and zoom buttons.
 import { html, signal, useEffect, useRef } from "../html.js";
 import { digits } from "../number_format.js";
-import { WHOLE } from "../state.js";
+import { FULL_VIEW } from "../state.js";
 import { round } from "./colours.js";
-import { zoomThere } from "./viewport.js";
+import { zoomAtCell } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */
 
-const STILL = 140; // milliseconds without a move after which the scale may change
-const FEW = 24; // blocks of a map up to which the largest weight of all is the end of the scale
-const SHARE = 0.9; // of more blocks, this share is not beyond it: one corner leaves the rest its colours
+const STILL = 140; // milliseconds without a move before the scale may change
+const FEW = 24; // up to this number of blocks, the scale ends at the largest weight
+const SHARE = 0.9; // otherwise at this quantile of the blocks' largest weights
 
 export class Scale {
   constructor() {
     this.highest = signal(1);
-    this.isCut = signal(false); // whether there are weights beyond the end
-    /** @type {Map<object, number[]>} the largest weights of blocks of each map in view */
-    this.seen = new Map();
-    this.moved = 0; // when the view moved last
-    this.fresh = true;
+    this.isCut = signal(false); // whether some weights exceed the end
+    /** @type {Map<object, number[]>} the largest weight of each visible block, by map */
+    this.blocks = new Map();
+    this.moved = 0; // the time of the last move
+    this.isStale = true;
   }
 
-  /** The view moves: colours stay as they are meanwhile. */
-  move() {
+  /** Note that the view moves; the scale does not change meanwhile. */
+  noteMove() {
     this.moved = performance.now();
   }
 
-  /** What is shown is another: its colours begin anew. */
-  renew() {
-    this.fresh = true;
+  /** Compute the scale again, after a change of the content. */
+  restart() {
+    this.isStale = true;
   }
 
   /**
-   * A map tells its largest weights. Returns the milliseconds after which it should tell again.
-   * @param {object} whose @param {number[]} largest of each block; none where nothing is there yet
+   * Report the largest weights of a map. Return the milliseconds after which to report again.
+   * @param {object} map @param {number[]} largest of each block; empty if nothing is loaded
    */
-  tell(whose, largest) {
+  report(map, largest) {
     if (!largest.length) return 0;
-    this.seen.set(whose, largest);
-    const wait = this.fresh ? 0 : STILL - (performance.now() - this.moved);
+    this.blocks.set(map, largest);
+    const wait = this.isStale ? 0 : STILL - (performance.now() - this.moved);
     if (wait > 0) return wait;
-    this.fresh = false;
-    const most = Math.max(...[...this.seen.values()].map((one) => Math.max(...one)));
-    this.highest.value = round(Math.max(...[...this.seen.values()].map(end)));
+    this.isStale = false;
+    const most = Math.max(...[...this.blocks.values()].map((weights) => Math.max(...weights)));
+    this.highest.value = round(Math.max(...[...this.blocks.values()].map(end)));
     this.isCut.value = most > this.highest.value * 1.0001;
     return 0;
   }
 
-  /** @param {object} whose a map that has been closed */
-  leave(whose) {
-    this.seen.delete(whose);
+  /** @param {object} map a map that has been closed */
+  leave(map) {
+    this.blocks.delete(map);
   }
 }
 
-/** Where the scale of one map ends. @param {number[]} largest */
+/** The end of the scale for one map. @param {number[]} largest */
 function end(largest) {
   if (largest.length <= FEW) return Math.max(...largest);
   return largest.toSorted((a, b) => a - b)[Math.floor(SHARE * (largest.length - 1))];
 }
 
-/** @param {{state: State, painter: Painter}} given */
-export function Under({ state, painter }) {
+/** @param {{state: State, painter: Painter}} props */
+export function LegendBar({ state, painter }) {
   const isWhole = !state.view.value.scale;
-  const by = (/** @type {number} */ factor) => () => zoomThere(state, painter.place, factor);
-  return html`<div class="under">
+  const zoomBy = (/** @type {number} */ factor) => () => zoomAtCell(state, painter.place, factor);
+  return html`<div class="legend-bar">
     <${Legend} state=${state} painter=${painter} />
-    <span class="word" role="status">${painter.word.value}</span>
-    <span class="zoom" role="group" aria-label="Zoom"><button aria-label="Zoom in" title="Zoom in (+)" onClick=${by(2)}>+</button><button aria-label="Zoom out" title="Zoom out (−)" disabled=${isWhole} onClick=${by(0.5)}>−</button><button disabled=${isWhole} title="The whole map (0)" onClick=${() => (state.view.value = WHOLE)}>whole</button></span>
+    <span class="word" role="status">${painter.caption.value}</span>
+    <span class="zoom" role="group" aria-label="Zoom"><button aria-label="Zoom in" title="Zoom in (+)" onClick=${zoomBy(2)}>+</button><button aria-label="Zoom out" title="Zoom out (−)" disabled=${isWhole} onClick=${zoomBy(0.5)}>−</button><button disabled=${isWhole} title="The whole map (0)" onClick=${() => (state.view.value = FULL_VIEW)}>fit</button></span>
   </div>`;
 }
 
-/** @param {{state: State, painter: Painter}} given */
+/** @param {{state: State, painter: Painter}} props */
 function Legend({ state, painter }) {
   const { highest, kind, colours } = painter.legend.value;
-  return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger: they have the last colour."> +</abbr>` : null}</span>
-    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
+  return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger and have the last colour."> +</abbr>` : null}</span>
+    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small></span>`;
 }
 
-/** A scale of colours. @param {{colours: Uint32Array}} given */
+/** The colours of the scale as a strip. @param {{colours: Uint32Array}} props */
 export function Colours({ colours }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {

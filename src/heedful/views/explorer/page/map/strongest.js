@@ -1,6 +1,5 @@
-// The strongest cells of what is in view, each a step away.
-
-import { Word } from "../glossary.js";
+// The list of the largest weights in view.
+import { Precision } from "../glossary.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { weighed } from "../number_format.js";
 import { untilExact } from "../request.js";
@@ -12,34 +11,34 @@ import { inView, reveal } from "./viewport.js";
 /** @import { Painter } from "./painter.js" */
 
 const SHOWN = 10;
-const READABLE = 14; // pixels of a cell at which a token has its name
+const READABLE = 14; // pixels per cell at which tokens have names
 
-/** @param {{state: State, source: Source, painter: Painter, tokens: any}} given */
+/** @param {{state: State, source: Source, painter: Painter, tokens: any}} props */
 export function Strongest({ state, source, painter, tokens }) {
   const [answer, setAnswer] = useState(/** @type {(Answer & {failed?: string}) | null} */ (null));
   useEffect(() => {
     const end = new AbortController();
     const [queries, keys] = inView(painter.place).map((range) => range.join("-"));
-    const about = { call: state.where.value, head: state.head.value, queries, keys, count: SHOWN };
+    const about = { call: state.callId.value, head: state.head.value, queries, keys, count: SHOWN };
     untilExact(source, ["strongest", about], end.signal, setAnswer).catch(
       (error) => !end.signal.aborted && setAnswer({ failed: String(error.message ?? error) }),
     );
     return () => end.abort();
-  }, [state.where.value, state.head.value]);
+  }, [state.callId.value, state.head.value]);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  // As they appear, not a frame later: until then an arrow would move the cell instead
+  // in a layout effect: a frame later, an arrow key might already have moved the cell
   useLayoutEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]);
-  const where = state.where.value;
+  const callId = state.callId.value;
   const now = state.cell.value;
   const go = (/** @type {number} */ query, /** @type {number} */ key) => {
-    state.look({ query, key }, true);
+    state.selectCell({ query, key }, true);
     reveal(state, painter.place, { query, key }, READABLE);
   };
   if (!answer) return html`<p class="quiet">…</p>`;
   if (answer.failed) return html`<p class="wrong">${answer.failed}</p>`;
   const cells = /** @type {number[][]} */ (answer.cells).filter(([weight]) => weight > 0);
   return html`<h2>Strongest in view</h2>
-    <${Word} answer=${answer} />
+    <${Precision} answer=${answer} />
     <ol class="strongest" ref=${list} onKeyDown=${walk}>${cells.map(
       ([
         weight,
@@ -47,11 +46,11 @@ export function Strongest({ state, source, painter, tokens }) {
         key,
       ]) => html`<li><button aria-pressed=${now?.query === query && now.key === key} onClick=${() => go(query, key)}>
       <span class="amount">${weighed(weight)}</span>
-      <span class="names"><bdi>${nameOf(tokens, where, "queries", query)}</bdi><small>${count(query)}</small> → <bdi>${nameOf(tokens, where, "keys", key)}</bdi><small>${count(key)}</small></span></button></li>`,
+      <span class="names"><bdi>${nameOf(tokens, callId, "queries", query)}</bdi><small>${count(query)}</small> → <bdi>${nameOf(tokens, callId, "keys", key)}</bdi><small>${count(key)}</small></span></button></li>`,
     )}</ol>`;
 }
 
-/** Arrows walk through a list of buttons. @param {any} event */
+/** Move the focus through a list of buttons with the arrow keys. @param {any} event */
 function walk(event) {
   const by = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1 })[event.key];
   if (!by) return;

@@ -1,20 +1,20 @@
-// What a canvas is drawn with, written down as SVG: pictures as pictures, text as text.
+// A canvas context that writes SVG: images as images, text as text.
 
 const safe = (/** @type {string} */ text) =>
   text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
-/** As much of a canvas's context as the map's painter needs. */
+/** The part of a canvas's context that the painter of the map needs. */
 export class SvgPen {
-  /** @param {{line: string, panel: string}} ink of what a mask hides */
+  /** @param {{line: string, panel: string}} ink the colours of masked cells */
   constructor(ink) {
     this.out = /** @type {string[]} */ ([]);
     this.ink = ink;
     this.stack = /** @type {any[]} */ ([]);
     this.clips = 0;
-    this.open = 0; // groups of clips that are to be closed by `restore`
+    this.open = 0; // clip groups that `restore` closes
     this.path = "";
     this.box = [0, 0, 0, 0];
-    this.moves = "";
+    this.transform = "";
     this.fillStyle = /** @type {any} */ ("#000");
     this.strokeStyle = "#000";
     this.lineWidth = 1;
@@ -29,7 +29,7 @@ export class SvgPen {
   clearRect() {}
 
   save() {
-    this.stack.push({ moves: this.moves, open: this.open });
+    this.stack.push({ transform: this.transform, open: this.open });
     this.open = 0;
   }
 
@@ -39,11 +39,11 @@ export class SvgPen {
   }
 
   translate(/** @type {number} */ x, /** @type {number} */ y) {
-    this.moves += `translate(${n(x)} ${n(y)}) `;
+    this.transform += `translate(${rounded(x)} ${rounded(y)}) `;
   }
 
   rotate(/** @type {number} */ angle) {
-    this.moves += `rotate(${n((angle * 180) / Math.PI)}) `;
+    this.transform += `rotate(${rounded((angle * 180) / Math.PI)}) `;
   }
 
   beginPath() {
@@ -56,7 +56,7 @@ export class SvgPen {
   }
 
   clip() {
-    const [x, y, w, h] = this.box.map(n);
+    const [x, y, w, h] = this.box.map(rounded);
     const id = `clip${++this.clips}`;
     this.out.push(
       `<clipPath id="${id}"><rect x="${x}" y="${y}" width="${w}" height="${h}"/></clipPath><g clip-path="url(#${id})">`,
@@ -65,16 +65,16 @@ export class SvgPen {
   }
 
   moveTo(/** @type {number} */ x, /** @type {number} */ y) {
-    this.path += `M${n(x)} ${n(y)}`;
+    this.path += `M${rounded(x)} ${rounded(y)}`;
   }
 
   lineTo(/** @type {number} */ x, /** @type {number} */ y) {
-    this.path += `L${n(x)} ${n(y)}`;
+    this.path += `L${rounded(x)} ${rounded(y)}`;
   }
 
   /** @param {number} x @param {number} y @param {number} w @param {number} h */
   roundRect(x, y, w, h) {
-    this.path += `M${n(x)} ${n(y)}h${n(w)}v${n(h)}h${n(-w)}z`;
+    this.path += `M${rounded(x)} ${rounded(y)}h${rounded(w)}v${rounded(h)}h${rounded(-w)}z`;
   }
 
   fill() {
@@ -84,14 +84,14 @@ export class SvgPen {
   /** @param {number} x @param {number} y @param {number} w @param {number} h */
   fillRect(x, y, w, h) {
     this._put(
-      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="${this._colour()}"`,
+      `<rect x="${rounded(x)}" y="${rounded(y)}" width="${rounded(w)}" height="${rounded(h)}" fill="${this._colour()}"`,
     );
   }
 
   /** @param {number} x @param {number} y @param {number} w @param {number} h */
   strokeRect(x, y, w, h) {
     this._put(
-      `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`,
+      `<rect x="${rounded(x)}" y="${rounded(y)}" width="${rounded(w)}" height="${rounded(h)}" fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`,
     );
   }
 
@@ -103,12 +103,12 @@ export class SvgPen {
     const down = this.textBaseline === "middle" ? size * 0.35 : 0;
     const bold = /bold|600/.test(this.font) ? ' font-weight="600"' : "";
     this._put(
-      `<text x="${n(x)}" y="${n(y + down)}" font-size="${size}"${bold} text-anchor="${anchor}" fill="${this._colour()}"`,
+      `<text x="${rounded(x)}" y="${rounded(y + down)}" font-size="${size}"${bold} text-anchor="${anchor}" fill="${this._colour()}"`,
       `${safe(text)}</text>`,
     );
   }
 
-  /** A part of a picture, its pixels as they are. */
+  /** Draw a part of an image, without smoothing. */
   drawImage(/** @type {any} */ image, /** @type {number[]} */ ...[sx, sy, sw, sh, x, y, w, h]) {
     const [left, top] = [Math.floor(sx), Math.floor(sy)];
     const part = document.createElement("canvas");
@@ -119,28 +119,28 @@ export class SvgPen {
     part.getContext("2d")?.drawImage(image, -left, -top);
     const [across, down] = [w / sw, h / sh];
     this._put(
-      `<image x="${n(x - (sx - left) * across)}" y="${n(y - (sy - top) * down)}" width="${n(part.width * across)}" height="${n(part.height * down)}" preserveAspectRatio="none" image-rendering="pixelated" href="${part.toDataURL()}"`,
+      `<image x="${rounded(x - (sx - left) * across)}" y="${rounded(y - (sy - top) * down)}" width="${rounded(part.width * across)}" height="${rounded(part.height * down)}" preserveAspectRatio="none" image-rendering="pixelated" href="${part.toDataURL()}"`,
     );
   }
 
   _colour() {
-    return typeof this.fillStyle === "string" ? this.fillStyle : "url(#hidden)";
+    return typeof this.fillStyle === "string" ? this.fillStyle : "url(#masked)";
   }
 
   _put(/** @type {string} */ start, inner = "") {
-    const moves = this.moves ? ` transform="${this.moves.trim()}"` : "";
+    const transform = this.transform ? ` transform="${this.transform.trim()}"` : "";
     const alpha = this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : "";
-    this.out.push(`${start}${moves}${alpha}${inner ? `>${inner}` : "/>"}`);
+    this.out.push(`${start}${transform}${alpha}${inner ? `>${inner}` : "/>"}`);
   }
 
-  /** The whole picture. */
+  /** The SVG document. */
   text(/** @type {number} */ width, /** @type {number} */ height) {
     const { panel, line } = this.ink;
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif">
-<defs><pattern id="hidden" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" fill="${panel}"/><path d="M-1 6L6 -1" stroke="${line}"/></pattern></defs>
+<defs><pattern id="masked" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" fill="${panel}"/><path d="M-1 6L6 -1" stroke="${line}"/></pattern></defs>
 ${this.out.join("\n")}
 </svg>`;
   }
 }
 
-const n = (/** @type {number} */ value) => String(Math.round(value * 1000) / 1000);
+const rounded = (/** @type {number} */ value) => String(Math.round(value * 1000) / 1000);

@@ -1,6 +1,5 @@
-// Which tiles show what is in view: the right ones, or coarser ones stretched until those are there.
-
-import { isHidden, SIDE } from "./tiles.js";
+// Choose the tiles that cover the view; coarser tiles are stretched until the right ones arrive.
+import { isMasked, SIDE } from "./tiles.js";
 import { levelOf } from "./viewport.js";
 
 /** @import { Side } from "../types.js" */
@@ -8,28 +7,28 @@ import { levelOf } from "./viewport.js";
 /** @import { Tile, Tiles } from "./tiles.js" */
 
 /**
- * A part of the map and the tile that shows it. Rows and columns are cells, from and to.
+ * A part of the map and the tile that shows it. Rows and columns are ranges of cells.
  * @typedef {object} Part
  * @property {[number, number]} rows
  * @property {[number, number]} columns
- * @property {Tile | null} tile null where there is nothing yet
- * @property {number} cell cells of a pixel of the tile, on each side
+ * @property {Tile | null} tile null if nothing is loaded
+ * @property {number} cell cells per pixel of the tile, on each side
  * @property {[number, number]} corner the tile's first query and key
- * @property {boolean} isHidden
+ * @property {boolean} isMasked
  */
 
 /**
  * @param {Tiles} tiles @param {Side} side @param {Place} place @param {string} reduce
- * @param {number} ratio device pixels of a CSS pixel
+ * @param {number} ratio device pixels per CSS pixel
  * @returns {{parts: Part[], wanted: Tile[], level: number}} wanted: the most urgent first
  */
 export function cover(tiles, side, place, reduce, ratio) {
   const [N, M] = place.shape;
   const top = Math.max(0, Math.ceil(Math.log2(Math.max(N, M) / SIDE)));
   const level = Math.min(top, levelOf(place.scale, ratio));
-  const [call, head] = [side.where.value, side.head.value];
+  const [call, head] = [side.callId.value, side.head.value];
   const size = SIDE * 2 ** level;
-  const whole = tiles.at(call, head, [top, 0, 0], reduce); // stands in for everything
+  const coarsest = tiles.at(call, head, [top, 0, 0], reduce); // covers the full map
   const parts = [];
   const wanted = [];
   const [lastRow, lastColumn] = [
@@ -49,39 +48,39 @@ export function cover(tiles, side, place, reduce, ratio) {
         tile: null,
         cell: 2 ** level,
         corner: [row * size, column * size],
-        isHidden: false,
+        isMasked: false,
       };
       const above = coarser(tiles, [call, head, reduce], level, top, row, column);
-      part.isHidden = neverSeen(side, part) || (above ? hiddenIn(above, part) : false);
+      part.isMasked = isAboveDiagonal(side, part) || (above ? isMaskedIn(above, part) : false);
       parts.push(part);
-      if (part.isHidden) continue;
+      if (part.isMasked) continue;
       const tile = tiles.at(call, head, [level, row, column], reduce);
-      wanted.push({ tile, far: far(place, part) });
+      wanted.push({ tile, distance: distance(place, part) });
       if (tile.data) part.tile = tile;
       else if (above) Object.assign(part, above);
     }
-  wanted.sort((a, b) => a.far - b.far);
-  return { parts, wanted: [whole, ...wanted.map((one) => one.tile)], level };
+  wanted.sort((a, b) => a.distance - b.distance);
+  return { parts, wanted: [coarsest, ...wanted.map(({ tile }) => tile)], level };
 }
 
-/** The finest tile above one that has its numbers. @param {Tiles} tiles @param {[string, number, string]} of @param {number} level @param {number} top @param {number} row @param {number} column */
+/** The finest loaded tile that contains a tile. @param {Tiles} tiles @param {[string, number, string]} map @param {number} level @param {number} top @param {number} row @param {number} column */
 function coarser(tiles, [call, head, reduce], level, top, row, column) {
   for (let up = level + 1; up <= top; up++) {
     const by = 2 ** (up - level);
-    const at = [Math.floor(row / by), Math.floor(column / by)];
-    const tile = tiles.known(call, head, [up, ...at], reduce);
+    const place = [Math.floor(row / by), Math.floor(column / by)];
+    const tile = tiles.find(call, head, [up, ...place], reduce);
     const size = SIDE * 2 ** up;
     if (tile?.data)
       return {
         tile,
         cell: 2 ** up,
-        corner: /** @type {[number, number]} */ ([at[0] * size, at[1] * size]),
+        corner: /** @type {[number, number]} */ ([place[0] * size, place[1] * size]),
       };
   }
   return null;
 }
 
-/** The pixels of a tile that show a part's rows or columns. @param {{cell: number, corner: number[]}} shown @param {[number, number]} range @param {0 | 1} axis */
+/** The pixels of a tile that show a part's rows or columns. @param {{cell: number, corner: number[]}} part @param {[number, number]} range @param {0 | 1} axis */
 export function pixels({ cell, corner }, range, axis) {
   return /** @type {[number, number]} */ ([
     (range[0] - corner[axis]) / cell,
@@ -89,17 +88,17 @@ export function pixels({ cell, corner }, range, axis) {
   ]);
 }
 
-const hiddenIn = (/** @type {any} */ above, /** @type {Part} */ part) =>
-  isHidden(above.tile, pixels(above, part.rows, 0), pixels(above, part.columns, 1));
+const isMaskedIn = (/** @type {any} */ above, /** @type {Part} */ part) =>
+  isMasked(above.tile, pixels(above, part.rows, 0), pixels(above, part.columns, 1));
 
-/** Whether a causal mask hides all of a part. @param {Side} side @param {Part} part */
-function neverSeen(side, { rows, columns }) {
+/** Whether a causal mask excludes all cells of a part. @param {Side} side @param {Part} part */
+function isAboveDiagonal(side, { rows, columns }) {
   const { kind, first } = side.call.value;
   return kind === "causal" && columns[0] > rows[1] - 1 + first;
 }
 
-/** How far a part is from the middle of what is in view. @param {Place} place @param {Part} part */
-function far(place, { rows, columns }) {
+/** The distance of a part from the middle of the view. @param {Place} place @param {Part} part */
+function distance(place, { rows, columns }) {
   const middle = [place.y + place.high / place.scale / 2, place.x + place.wide / place.scale / 2];
   return Math.hypot(
     Math.max(rows[0] - middle[0], 0, middle[0] - rows[1]),

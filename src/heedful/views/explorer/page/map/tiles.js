@@ -1,69 +1,68 @@
-// Tiles of maps: asked for in the order of their importance, few at once, kept while there is room.
-
+// Tiles of maps: requested in order of urgency, few at a time, and cached.
 import { lengthOf, textOf } from "../tokens.js";
 import { painted } from "./colours.js";
 
 /** @import { Source } from "../types.js" */
 
 export const SIDE = 256;
-const KEPT = 220; // tiles with their numbers
-const AT_ONCE = 4; // a browser has six connections to a host; tiles leave two to other questions
-const AGAIN = 700; // milliseconds until a sampled tile is asked for again
-const FAILED = 3000; // and one that could not be had
-const BLOCK = 32; // pixels of the squares whose largest numbers are kept
+const CACHED = 220; // tiles
+const PARALLEL = 4; // a browser has six connections to a host; two are left for other questions
+const POLL_PAUSE = 700; // milliseconds before a sampled tile is requested again
+const RETRY_PAUSE = 3000; // milliseconds before a failed tile is requested again
+const BLOCK = 32; // pixels of the side of a block, whose largest weight sets the colour scale
 
 /**
  * @typedef {object} Tile
  * @property {string} id
- * @property {string} of whose it is: call, head, pooling
- * @property {{call: string, place: string, reduce: string}} about
- * @property {Float32Array | null} data NaN where hidden
+ * @property {string} map its map: call, head, pooling
+ * @property {{call: string, place: string, reduce: string}} fields of its request
+ * @property {Float32Array | null} data NaN: masked
  * @property {number} rows
  * @property {number} columns
- * @property {string} word
- * @property {boolean} bounds whether some numbers are what a weight does not exceed
- * @property {number} done how much of the exact one there is, 0 to 1
- * @property {boolean} isStale whether a better one can be had now
- * @property {number} rest until when it is not asked for
- * @property {string} note why no exact one follows
- * @property {string} failed why it could not be had
+ * @property {string} word its precision
+ * @property {boolean} bounds whether some numbers are upper bounds of the weights
+ * @property {number} done the computed part of the exact tile, 0 to 1
+ * @property {boolean} isStale whether a better one is available
+ * @property {number} pausedUntil the time before which it is not requested
+ * @property {string} note why no exact tile follows
+ * @property {string} failed why the request failed
  * @property {OffscreenCanvas | null} canvas
- * @property {string} look the colours of the canvas
+ * @property {string} colourKey the colours of the canvas
  * @property {Float32Array | null} blocks
  */
 
 export class Tiles {
-  /** @param {Source} source @param {() => void} changed called when a tile has come */
+  /** @param {Source} source @param {() => void} changed called when a tile arrives */
   constructor(source, changed) {
     this.source = source;
     this.changed = changed;
     /** @type {Map<string, Tile>} */
-    this.kept = new Map();
+    this.cache = new Map();
     /** @type {Map<string, AbortController>} */
-    this.asking = new Map();
+    this.requests = new Map();
     /** @type {Tile[]} */
     this.wanted = [];
     this.timer = 0;
   }
 
-  /** Why some of what is wanted cannot be had; "" where all can. */
+  /** Why a wanted tile failed; "" if none did. */
   get failed() {
     return this.wanted.find((tile) => tile.failed)?.failed ?? "";
   }
 
-  /** A tile that was asked for before. @returns {Tile | undefined} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
-  known(call, head, place, reduce) {
-    return this.kept.get(`${settled(call, place)} ${head} ${reduce} ${place.join()}`);
+  /** A cached tile. @returns {Tile | undefined} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
+  find(call, head, place, reduce) {
+    return this.cache.get(`${cacheKey(call, place)} ${head} ${reduce} ${place.join()}`);
   }
 
-  /** A tile, with no numbers yet where it has not come. @returns {Tile} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
+  /** A tile, without data until it arrives. @returns {Tile} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
   at(call, head, place, reduce) {
-    const of = `${settled(call, place)} ${head} ${reduce}`;
-    const id = `${of} ${place.join()}`;
-    const tile = this.kept.get(id) ?? {
+    const map = `${cacheKey(call, place)} ${head} ${reduce}`;
+    const id = `${map} ${place.join()}`;
+    const tile = this.cache.get(id) ?? {
       id,
-      of,
-      about: { call, place: [head, ...place].join(), reduce },
+      map,
+      fields: { call, place: [head, ...place].join(), reduce },
       data: null,
       rows: 0,
       columns: 0,
@@ -71,64 +70,64 @@ export class Tiles {
       bounds: false,
       done: 0,
       isStale: false,
-      rest: 0,
+      pausedUntil: 0,
       note: "",
       failed: "",
       canvas: null,
-      look: "",
+      colourKey: "",
       blocks: null,
     };
-    this.kept.delete(id);
-    this.kept.set(id, tile); // the latest used stands last
-    for (const id of this.kept.keys()) {
-      if (this.kept.size <= KEPT) break;
-      this.kept.delete(id);
+    this.cache.delete(id);
+    this.cache.set(id, tile); // the most recently used is last
+    for (const id of this.cache.keys()) {
+      if (this.cache.size <= CACHED) break;
+      this.cache.delete(id);
     }
     return tile;
   }
 
   /**
-   * Fetch for a longer text what is wanted of it now, so that it is there when the text is shown.
-   * @param {string} call the longer one
+   * Prefetch the wanted tiles of a text that has grown.
+   * @param {string} call the id with the new number of tokens
    */
-  async ahead(call) {
-    const places = this.wanted.filter((tile) => textOf(tile.about.call) === textOf(call));
+  async prefetch(call) {
+    const tiles = this.wanted.filter((tile) => textOf(tile.fields.call) === textOf(call));
     await Promise.all(
-      places.map(async ({ about }) => {
-        const [head, ...place] = about.place.split(",").map(Number);
-        const tile = this.at(call, head, place, about.reduce);
-        if (!tile.data) this._take(tile, await this.source.ask("tile", tile.about));
+      tiles.map(async ({ fields }) => {
+        const [head, ...place] = fields.place.split(",").map(Number);
+        const tile = this.at(call, head, place, fields.reduce);
+        if (!tile.data) this._store(tile, await this.source.ask("tile", tile.fields));
       }),
     );
   }
 
-  /** What the latest picture needs, the most urgent first; what it does not need is let go. @param {Tile[]} wanted */
+  /** Set the tiles that are needed, the most urgent first; abort other requests. @param {Tile[]} wanted */
   want(wanted) {
     this.wanted = wanted;
     const ids = new Set(wanted.map((tile) => tile.id));
-    for (const [id, end] of this.asking) if (!ids.has(id)) end.abort();
+    for (const [id, end] of this.requests) if (!ids.has(id)) end.abort();
     this._next();
   }
 
-  /** Ask for nothing more. */
+  /** Stop requesting. */
   close() {
     this.want([]);
     clearTimeout(this.timer);
   }
 
-  /** Ask for what is missing, then whether a sampled tile has become exact. */
+  /** Request missing tiles, and sampled tiles again. */
   _next() {
     const now = performance.now();
     clearTimeout(this.timer);
     const polled = new Set();
     let soonest = Number.POSITIVE_INFINITY;
     for (const tile of this.wanted) {
-      const waits = tile.data && !tile.isStale; // all that it could have is there, as yet
-      if (waits && (tile.done >= 1 || polled.has(tile.of))) continue;
-      if (waits) polled.add(tile.of); // one of them tells for all of its head
-      if (this.asking.has(tile.id)) continue;
-      if (tile.rest > now) soonest = Math.min(soonest, tile.rest);
-      else if (this.asking.size < AT_ONCE) this._ask(tile);
+      const isLoaded = tile.data && !tile.isStale;
+      if (isLoaded && (tile.done >= 1 || polled.has(tile.map))) continue;
+      if (isLoaded) polled.add(tile.map); // polling one tile is enough for all tiles of a map
+      if (this.requests.has(tile.id)) continue;
+      if (tile.pausedUntil > now) soonest = Math.min(soonest, tile.pausedUntil);
+      else if (this.requests.size < PARALLEL) this._ask(tile);
     }
     if (soonest < Number.POSITIVE_INFINITY)
       this.timer = setTimeout(() => this._next(), soonest - now + 5);
@@ -137,101 +136,101 @@ export class Tiles {
   /** @param {Tile} tile */
   async _ask(tile) {
     const end = new AbortController();
-    this.asking.set(tile.id, end);
+    this.requests.set(tile.id, end);
     try {
-      this._take(tile, await this.source.ask("tile", tile.about, end.signal));
+      this._store(tile, await this.source.ask("tile", tile.fields, end.signal));
     } catch (error) {
       if (!end.signal.aborted) {
         tile.failed = String(/** @type {any} */ (error).message ?? error);
-        tile.rest = performance.now() + FAILED;
+        tile.pausedUntil = performance.now() + RETRY_PAUSE;
       }
     }
-    this.asking.delete(tile.id);
+    this.requests.delete(tile.id);
     if (!end.signal.aborted) this.changed();
     this._next();
   }
 
-  /** @param {Tile} tile @param {import("../types.js").Answer} found */
-  _take(tile, found) {
-    tile.data = found.tile.data;
-    [tile.rows, tile.columns] = found.tile.shape;
-    tile.word = found.word ?? "exact";
-    tile.bounds = Boolean(found.bounds);
-    tile.done = found.done ?? (tile.word === "sampled" ? 0 : 1);
+  /** Store an answer in a tile. @param {Tile} tile @param {import("../types.js").Answer} answer */
+  _store(tile, answer) {
+    tile.data = answer.tile.data;
+    [tile.rows, tile.columns] = answer.tile.shape;
+    tile.word = answer.word ?? "exact";
+    tile.bounds = Boolean(answer.bounds);
+    tile.done = answer.done ?? (tile.word === "sampled" ? 0 : 1);
     tile.isStale = false;
-    tile.rest = tile.done < 1 ? performance.now() + AGAIN : 0;
-    tile.look = "";
+    tile.pausedUntil = tile.done < 1 ? performance.now() + POLL_PAUSE : 0;
+    tile.colourKey = "";
     tile.blocks = null;
-    tile.note = found.note ?? "";
+    tile.note = answer.note ?? "";
     tile.failed = "";
     if (tile.done < 1) return;
-    for (const other of this.kept.values())
-      if (other.of === tile.of && other.data && other.done < 1) {
+    for (const other of this.cache.values())
+      if (other.map === tile.map && other.data && other.done < 1) {
         other.isStale = true;
-        other.rest = 0;
+        other.pausedUntil = 0;
       }
   }
 }
 
 /**
- * The name under which a tile is kept. Rows that are written never change: a tile that has all its
- * rows is the same for every length of the text.
+ * The call id for the cache. Rows never change as a text grows: a tile with all its rows is the same
+ * for every length of the text.
  * @param {string} call @param {number[]} place level, row, column
  */
-function settled(call, [level, row]) {
+function cacheKey(call, [level, row]) {
   return (row + 1) * SIDE * 2 ** level <= lengthOf(call) ? textOf(call) : call;
 }
 
-/** A tile as a picture, made anew when its colours change; hidden cells are left out of it. @param {Tile} tile @param {Uint32Array} colours @param {number} highest @param {import("../types.js").Colours} kind */
+/** A tile as an image, cached per colour scale; masked cells are transparent. @param {Tile} tile @param {Uint32Array} colours @param {number} highest @param {import("../types.js").Colours} kind */
 export function picture(tile, colours, highest, kind) {
-  const look = `${highest} ${kind} ${colours[200]}`;
-  if (!tile.canvas || tile.look !== look) {
+  const colourKey = `${highest} ${kind} ${colours[200]}`;
+  if (!tile.canvas || tile.colourKey !== colourKey) {
     if (tile.canvas?.width !== tile.columns || tile.canvas.height !== tile.rows)
       tile.canvas = new OffscreenCanvas(tile.columns, tile.rows);
     const pixels = painted(/** @type {Float32Array} */ (tile.data), colours, highest, kind, 0);
     const data = new ImageData(new Uint8ClampedArray(pixels.buffer), tile.columns, tile.rows);
     tile.canvas.getContext("2d")?.putImageData(data, 0, 0);
-    tile.look = look;
+    tile.colourKey = colourKey;
   }
   return tile.canvas;
 }
 
 /**
- * The largest number of each block of a tile that some of its rows and columns touch.
+ * The largest weight of each block of a tile within some rows and columns.
  * @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns
- * @param {boolean} isFirst whether the tile begins with the first key, which is then left out
- * @returns {number[]} without blocks that have nothing
+ * @param {boolean} isFirst whether the tile begins with the first key and must exclude it
+ * @returns {number[]} without empty blocks
  */
 export function largest(tile, rows, columns, isFirst) {
   tile.blocks ??= blocksOf(tile);
   const [lastRow, lastColumn] = [Math.min(rows[1], tile.rows), Math.min(columns[1], tile.columns)];
   const across = Math.ceil(tile.columns / BLOCK);
-  const found = [];
+  const weights = [];
   for (let r = Math.floor(rows[0] / BLOCK); r * BLOCK < lastRow; r++)
     for (let c = Math.floor(columns[0] / BLOCK); c * BLOCK < lastColumn; c++) {
       const weight = tile.blocks[2 * (r * across + c) + (isFirst && c === 0 ? 1 : 0)];
-      if (weight > 0) found.push(weight);
+      if (weight > 0) weights.push(weight);
     }
-  return found;
+  return weights;
 }
 
-/** Each block's largest number, with its first column and without. @param {Tile} tile */
+/** Each block's largest weight, with and without its first column. @param {Tile} tile */
 function blocksOf({ data, rows, columns }) {
   const across = Math.ceil(columns / BLOCK);
-  const found = new Float32Array(2 * across * Math.ceil(rows / BLOCK));
-  if (!data) return found;
+  const blocks = new Float32Array(2 * across * Math.ceil(rows / BLOCK));
+  if (!data) return blocks;
   for (let r = 0; r < rows; r++)
     for (let c = 0; c < columns; c++) {
       const at = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
       const weight = data[r * columns + c];
-      if (weight > found[at]) found[at] = weight;
-      if (c > 0 && weight > found[at + 1]) found[at + 1] = weight;
+      if (weight > blocks[at]) blocks[at] = weight;
+      if (c > 0 && weight > blocks[at + 1]) blocks[at + 1] = weight;
     }
-  return found;
+  return blocks;
 }
 
-/** Whether all of a part of a tile is hidden. @param {Tile} tile @param {number[]} rows @param {number[]} columns */
-export function isHidden(tile, rows, columns) {
+/** Whether all cells of a part of a tile are masked. @param {Tile} tile @param {number[]} rows @param {number[]} columns */
+export function isMasked(tile, rows, columns) {
   if (!tile.data || tile.word === "sampled") return false;
   for (let r = Math.floor(rows[0]); r < Math.min(rows[1], tile.rows); r++)
     for (let c = Math.floor(columns[0]); c < Math.min(columns[1], tile.columns); c++)

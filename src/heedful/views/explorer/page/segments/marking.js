@@ -1,28 +1,28 @@
-// Marking a piece of the text: by dragging, by shift and the arrow keys, by two taps.
+// Select tokens of a text to mark them: by dragging, by shift with the arrow keys, or by two taps.
 import { html, useRef } from "../html.js";
 
 /** @import { State } from "../state.js" */
-/** @import { Reads, Run, Segment } from "./segments.js" */
+/** @import { Segment, TextRole } from "./segments.js" */
 
-const EDGE = 18; // pixels at the end of a box where dragging scrolls it
+const EDGE = 18; // pixels at the edge of a box in which dragging scrolls it
 
 /**
- * What a text does so that it can be marked; nothing where it is not to be.
- * @param {State} state @param {Reads | null} reads which text it is
- * @param {(event: Event) => number | null} tokenOf under the pointer
+ * The event handlers with which a text can be marked; inactive unless the segment pane is open.
+ * @param {State} state @param {TextRole | null} role which of the two texts it is
+ * @param {(event: Event) => number | null} tokenOf the token under the pointer
  */
-export function useMarking(state, reads, tokenOf) {
+export function useMarking(state, role, tokenOf) {
   const from = useRef(/** @type {number | null} */ (null));
   const { selection } = state.segments;
-  const is = state.pane.value === "segments" && reads !== null;
-  const now = selection.value?.reads === reads ? selection.value : null;
-  const choose = (/** @type {number} */ one, /** @type {number} */ other) => {
-    if (reads) selection.value = { reads, from: Math.min(one, other), to: Math.max(one, other) };
+  const isActive = state.pane.value === "segments" && role !== null;
+  const current = selection.value?.role === role ? selection.value : null;
+  const select = (/** @type {number} */ a, /** @type {number} */ b) => {
+    if (role) selection.value = { role, from: Math.min(a, b), to: Math.max(a, b) };
   };
-  /** Up to a token, from where it began. @param {number} at @param {number} begun */
-  const extend = (at, begun) => {
-    from.current ??= begun;
-    choose(from.current, at);
+  /** Extend the selection to a token, or begin it. @param {number} token @param {number} start */
+  const extend = (token, start) => {
+    from.current ??= start;
+    select(from.current, token);
   };
   const drag = {
     onPointerDown: (/** @type {PointerEvent} */ event) => {
@@ -31,51 +31,52 @@ export function useMarking(state, reads, tokenOf) {
       selection.value = null;
     },
     onPointerMove: (/** @type {PointerEvent} */ event) => {
-      const at = tokenOf(event);
+      const token = tokenOf(event);
       if (!(event.buttons & 1) || event.pointerType === "touch" || from.current === null) return;
-      if (at !== null && (at !== from.current || selection.peek())) choose(from.current, at);
+      const isMoved = token !== from.current || selection.peek();
+      if (token !== null && isMoved) select(from.current, token);
       scroll(event);
     },
   };
   return {
-    is,
-    now,
+    isActive,
     extend,
-    drag: is ? drag : {},
-    /** A click that marks: with shift, or of a finger. @param {MouseEvent} event @param {number} at @param {number | null} chosen */
-    click(event, at, chosen) {
+    drag: isActive ? drag : {},
+    /** Select by shift-click or by touch; return whether the click did. @param {MouseEvent} event @param {number} token @param {number | null} chosen */
+    click(event, token, chosen) {
       const isFinger = /** @type {PointerEvent} */ (event).pointerType === "touch";
-      if (!is || !(event.shiftKey || isFinger)) return false;
-      if (isFinger && !now) from.current = null;
-      extend(at, event.shiftKey ? (chosen ?? at) : at);
+      if (!isActive || !(event.shiftKey || isFinger)) return false;
+      if (isFinger && !current) from.current = null;
+      extend(token, event.shiftKey ? (chosen ?? token) : token);
       return true;
     },
-    /** What a key does with what is chosen: Enter marks it, Escape lets it go. @param {string} key */
+    /** Enter marks the selection, Escape clears it; return whether the key did. @param {string} key */
     key(key) {
-      if (!is || !now || !reads || (key !== "Enter" && key !== "Escape")) return false;
-      if (key === "Enter") state.segments.add(reads, [[now.from, now.to + 1]]);
+      if (!isActive || !current || !role || (key !== "Enter" && key !== "Escape")) return false;
+      if (key === "Enter") state.segments.add(role, [[current.from, current.to + 1]]);
       else selection.value = null;
       from.current = null;
       return true;
     },
-    /** The next extension begins anew. */
-    leave() {
+    /** Let the next extension begin a new selection. */
+    restart() {
       from.current = null;
     },
-    isIn: (/** @type {number} */ at) => Boolean(is && now && at >= now.from && at <= now.to),
+    isSelected: (/** @type {number} */ n) =>
+      Boolean(isActive && current && n >= current.from && n <= current.to),
   };
 }
 
-/** What is chosen, and a button that makes a segment of it. @param {{state: State}} given */
-export function MarkIt({ state }) {
-  const now = state.segments.selection.value;
-  if (!now || state.pane.value !== "segments") return null;
-  const { reads, from, to } = now;
-  return html`<span class="mark-it"><button type="button" class="main" onClick=${() => state.segments.add(reads, [[from, to + 1]])}>Mark tokens ${from.toLocaleString("en")} to ${to.toLocaleString("en")}</button>
-    <button type="button" class="plain" aria-label="Choose nothing" onClick=${() => (state.segments.selection.value = null)}>×</button></span>`;
+/** A button that marks the selected tokens as a segment. @param {{state: State}} props */
+export function MarkSelection({ state }) {
+  const selection = state.segments.selection.value;
+  if (!selection || state.pane.value !== "segments") return null;
+  const { role, from, to } = selection;
+  return html`<span class="mark-it"><button type="button" class="main" onClick=${() => state.segments.add(role, [[from, to + 1]])}>Mark tokens ${from.toLocaleString("en")} to ${to.toLocaleString("en")}</button>
+    <button type="button" class="plain" aria-label="Clear the selection" onClick=${() => (state.segments.selection.value = null)}>×</button></span>`;
 }
 
-/** A box that is dragged beyond its end follows. @param {PointerEvent} event */
+/** Scroll a box when the pointer is dragged beyond its edge. @param {PointerEvent} event */
 function scroll(event) {
   const target = /** @type {HTMLElement} */ (event.currentTarget);
   let box = /** @type {HTMLElement | null} */ (target);
@@ -86,35 +87,35 @@ function scroll(event) {
   else if (event.clientY < top + EDGE) box.scrollTop -= EDGE;
 }
 
-/** Which segments begin, and which are, at each token of a window. @param {Segment[]} segments @param {number} first @param {number} end */
+/** The segments that begin at, and those that contain, each token of a window. @param {Segment[]} segments @param {number} first @param {number} end */
 export function marksOf(segments, first, end) {
   /** @type {Map<number, Segment[]>} */
   const inside = new Map();
   /** @type {Map<number, Segment[]>} */
   const begins = new Map();
-  /** @param {Map<number, Segment[]>} to @param {number} at @param {Segment} one */
-  const add = (to, at, one) => to.set(at, [...(to.get(at) ?? []), one]);
-  for (const one of segments)
-    for (const [a, b] of one.runs) {
+  /** @param {Map<number, Segment[]>} map @param {number} token @param {Segment} segment */
+  const add = (map, token, segment) => map.set(token, [...(map.get(token) ?? []), segment]);
+  for (const segment of segments)
+    for (const [a, b] of segment.runs) {
       if (b <= first || a >= end) continue;
-      add(begins, Math.max(a, first), one);
-      for (let at = Math.max(a, first); at < Math.min(b, end); at++) add(inside, at, one);
+      add(begins, Math.max(a, first), segment);
+      for (let at = Math.max(a, first); at < Math.min(b, end); at++) add(inside, at, segment);
     }
   return { inside, begins };
 }
 
-/** The name of a segment where it begins. @param {Segment} one @param {number} at */
-export const tag = (one, at) =>
-  html`<span class="segment-tag" key=${`segment ${one.id} ${at}`} role="presentation" style=${`--segment:var(--segment-${one.colour})`}>${one.name}</span>`;
+/** The name of a segment, at its beginning. @param {Segment} segment @param {number} token */
+export const tag = (segment, token) =>
+  html`<span class="segment-tag" key=${`segment ${segment.id} ${token}`} role="presentation" style=${`--segment:var(--segment-${segment.colour})`}>${segment.name}</span>`;
 
-/** The lines over a token, one above the other, each of its lane. @param {Segment[]} segments */
+/** The lines above a token, one per lane, as a CSS box-shadow. @param {Segment[]} segments */
 export function lines(segments) {
-  const highest = Math.max(...segments.map((one) => one.lane));
-  const found = [];
+  const highest = Math.max(...segments.map(({ lane }) => lane));
+  const shadows = [];
   for (let lane = 0; lane <= highest; lane++) {
-    const own = segments.find((one) => one.lane === lane);
-    const colour = own ? `var(--segment-${own.colour})` : "var(--ground)";
-    found.push(`0 ${-2 - 4 * lane}px 0 ${colour}`, `0 ${-4 - 4 * lane}px 0 var(--ground)`);
+    const segment = segments.find((other) => other.lane === lane);
+    const colour = segment ? `var(--segment-${segment.colour})` : "var(--ground)";
+    shadows.push(`0 ${-2 - 4 * lane}px 0 ${colour}`, `0 ${-4 - 4 * lane}px 0 var(--ground)`);
   }
-  return found.slice(0, -1).join(", ");
+  return shadows.slice(0, -1).join(", ");
 }

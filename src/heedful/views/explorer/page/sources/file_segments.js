@@ -1,23 +1,23 @@
-// Who reads what in the one file: a table that the worker computes.
+// Shares of segments in the one-file page, computed by the worker.
 
-const STEP = 1 << 22; // weights that are computed in one step
+const STEP = 1 << 22; // weights per request to the worker
 
 /** @typedef {[number, number][]} Runs */
 
 /**
- * How much each head of a call reads of each segment, as the server answers it.
- * @param {any} file what answers the page (file_source.js) @param {any} call
- * @param {{keys: string, queries?: string}} words @param {AbortSignal} [signal]
+ * The share of attention of each head of a call on each segment, in the server's format.
+ * @param {any} file the source (file_source.js) @param {any} call
+ * @param {{keys: string, queries?: string}} fields @param {AbortSignal} [signal]
  */
 export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   const { shape, kind, first } = call.about;
   const [H, N, M] = shape;
   const to = withRest(runs(keys), M);
   const marked =
-    kind === "cross" ? runs(queries) : runs(keys).map((segment) => moved(segment, first, N));
+    kind === "cross" ? runs(queries) : runs(keys).map((segment) => toQueries(segment, first, N));
   const from = withRest(marked, N);
   const [A, B] = [from.length, to.length];
-  const held = file.held(call);
+  const heads = file.availableHeads(call);
   const sinks = call.part.inputs.sinks;
   const table = {
     share: numbers(H, A, B),
@@ -26,20 +26,20 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
     queries: { data: new Int32Array(H * A), shape: [H, A] },
   };
   const size = Math.max(1, Math.floor(STEP / Math.max(1, M)));
-  for (const h of held) {
-    /** @type {Record<"share" | "chance" | "left" | "queries", Float64Array>[]} */
+  for (const h of heads) {
+    /** @type {Record<"share" | "chance" | "total" | "queries", Float64Array>[]} */
     const steps = [];
     for (let row = 0; row < N; row += size) {
       const rows = [row, Math.min(N, row + size)];
       steps.push(await file.computed(call, { what: "shares", h, from, to, rows }, signal));
     }
-    /** @param {"share" | "chance" | "left" | "queries"} name @param {number} i */
+    /** @param {"share" | "chance" | "total" | "queries"} name @param {number} i */
     const sum = (name, i) => steps.reduce((sum, step) => sum + step[name][i], 0);
     for (let a = 0; a < A; a++) {
       const n = sum("queries", a);
       table.queries.data[h * A + a] = n;
       if (!n) continue;
-      table.learned.data[h * A + a] = sinks ? 1 - sum("left", a) / n : 0;
+      table.learned.data[h * A + a] = sinks ? 1 - sum("total", a) / n : 0;
       for (let i = a * B; i < (a + 1) * B; i++) {
         table.share.data[h * A * B + i] = sum("share", i) / n;
         table.chance.data[h * A * B + i] = sum("chance", i) / n;
@@ -48,20 +48,20 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   }
   const sizes = to.map((segment) => segment.reduce((sum, [a, b]) => sum + b - a, 0));
   return {
-    word: held.length < H ? `${file.word}, of the ${held.length} heads in this page` : file.word,
+    word: heads.length < H ? `${file.word}, of the ${heads.length} heads in this page` : file.word,
     sinks,
     ...table,
     keys: { data: Int32Array.from(sizes), shape: [B] },
   };
 }
 
-/** NaN: no query of the segment may see anything, or the head is not in the file. */
+/** NaN: all queries of the segment are fully masked, or the file lacks the head. */
 const numbers = (/** @type {number[]} */ ...shape) => ({
   data: new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(Number.NaN),
   shape,
 });
 
-/** Segments of a question: 0-40,50-60;60-80. @param {string} text @returns {Runs[]} */
+/** Parse the segments of a request: 0-40,50-60;60-80. @param {string} text @returns {Runs[]} */
 const runs = (text) =>
   text
     .split(";")
@@ -70,13 +70,13 @@ const runs = (text) =>
       segment.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
     );
 
-/** Those of the queries that stand at some keys. @param {Runs} of @param {number} first @param {number} N */
-const moved = (of, first, N) =>
-  /** @type {Runs} */ (of.map(([a, b]) => [Math.max(0, a - first), Math.min(N, b - first)])).filter(
-    ([a, b]) => a < b,
-  );
+/** Convert ranges of keys to the queries at the same positions. @param {Runs} ranges @param {number} first @param {number} N */
+const toQueries = (ranges, first, N) =>
+  /** @type {Runs} */ (
+    ranges.map(([a, b]) => [Math.max(0, a - first), Math.min(N, b - first)])
+  ).filter(([a, b]) => a < b);
 
-/** With what is in no segment, if there is any. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
+/** Add the tokens outside all segments as a last segment, if there are any. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
 function withRest(segments, size) {
   const inside = new Uint8Array(size);
   for (const segment of segments) for (const [a, b] of segment) inside.fill(1, a, b);

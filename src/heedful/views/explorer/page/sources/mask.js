@@ -1,4 +1,4 @@
-// Which pairs may attend, by the numbers and bits that the file has of a mask (stored_inputs.py).
+// Masks of the one-file page, from their stored parameters and bits (stored_inputs.py).
 
 /**
  * @typedef {{data: Float32Array | Int32Array | Uint8Array, shape: number[]}} Numbers
@@ -15,15 +15,15 @@ export class Mask {
     this.tables = parts.filter((part) => part.bits).map((part) => arrays[part.bits ?? ""]);
   }
 
-  /** The keys that a query may see at the most, from the first up to the second. @param {number} n */
-  run(n) {
+  /** A range [first, end) that contains all keys that a query may attend to. @param {number} n */
+  range(n) {
     let [first, end] = [0, this.M];
     for (const part of this.parts) {
       if (part.causal !== undefined) end = Math.min(end, n + part.causal + 1);
       if (part.window !== undefined) {
-        const own = n + (part.offset ?? 0);
-        first = Math.max(first, own - part.window + 1);
-        end = Math.min(end, own + part.window);
+        const position = n + (part.offset ?? 0);
+        first = Math.max(first, position - part.window + 1);
+        end = Math.min(end, position + part.window);
       }
       if (part.runs) {
         const { data } = this.arrays[part.runs];
@@ -34,7 +34,7 @@ export class Mask {
     return [first, Math.max(first, end)];
   }
 
-  /** Whether a key within the run is allowed. @param {number} h @param {number} n @param {number} m */
+  /** Whether a query may attend to a key within that range. @param {number} h @param {number} n @param {number} m */
   allows(h, n, m) {
     for (const { data, shape } of this.tables) {
       const head = shape[0] === 1 ? 0 : h;
@@ -45,18 +45,18 @@ export class Mask {
     return true;
   }
 
-  /** Whether it allows a pair. @param {number} h @param {number} n @param {number} m */
-  sees(h, n, m) {
-    const [first, end] = this.run(n);
+  /** Whether a query may attend to a key. @param {number} h @param {number} n @param {number} m */
+  allowsPair(h, n, m) {
+    const [first, end] = this.range(n);
     return m >= first && m < end && this.allows(h, n, m);
   }
 
-  /** How many keys a query sees. @param {number} h @param {number} n */
+  /** The number of keys that a query may attend to. @param {number} h @param {number} n */
   count(h, n) {
-    const [first, end] = this.run(n);
+    const [first, end] = this.range(n);
     if (!this.tables.length) return end - first;
-    let found = 0;
-    for (let m = first; m < end; m++) found += Number(this.allows(h, n, m));
-    return found;
+    let count = 0;
+    for (let m = first; m < end; m++) count += Number(this.allows(h, n, m));
+    return count;
   }
 }

@@ -1,14 +1,14 @@
-// The page as `heedful look` serves it: its source is the server that it came from.
+// The page that `heedful look` serves; its source is the server.
 import { mount } from "../app.js";
-import { alone } from "../host.js";
+import { windowHost } from "../host.js";
 import { unpacked } from "../wire.js";
 
-/** @param {string} path @param {unknown} [body] what is posted; else it is asked */
+/** @param {string} path @param {unknown} [body] posted as JSON; without it, a GET request */
 async function response(path, body) {
-  const how = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
-  const found = await fetch(path, how);
-  if (!found.ok) throw new Error(await found.text());
-  return found;
+  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const answer = await fetch(path, options);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer;
 }
 
 /** @param {string} path @param {unknown} [body] */
@@ -16,21 +16,21 @@ const answered = async (path, body) => unpacked(await (await response(path, body
 
 /** @type {import("../types.js").Source} */
 const source = {
-  async ask(question, about = {}, signal = undefined) {
-    const asked = `/ask/${question}?${new URLSearchParams(about)}`;
-    const found = await fetch(asked, { signal }).catch((error) => {
+  async ask(question, fields = {}, signal = undefined) {
+    const url = `/ask/${question}?${new URLSearchParams(fields)}`;
+    const answer = await fetch(url, { signal }).catch((error) => {
       if (signal?.aborted) throw error;
-      throw new Error("The server does not answer any more: start it again, and open its address.");
+      throw new Error("The server does not answer: start it again, and open its address.");
     });
-    if (!found.ok) throw new Error(await found.text());
-    return unpacked(await found.arrayBuffer());
+    if (!answer.ok) throw new Error(await answer.text());
+    return unpacked(await answer.arrayBuffer());
   },
   record: (texts) => answered("/record", texts),
   generation: {
-    told: (at) => answered(at === undefined ? "/generation" : `/generation?at=${at}`),
-    do: (deed, words) => answered(`/generation/${deed}`, words),
-    file: async (call) => (await response(`/generation/file?call=${call}`)).blob(),
+    status: (at) => answered(at === undefined ? "/generation" : `/generation?at=${at}`),
+    send: (action, options) => answered(`/generation/${action}`, options),
+    recordingFile: async (call) => (await response(`/generation/file?call=${call}`)).blob(),
   },
 };
 
-mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), source, alone());
+mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), source, windowHost());

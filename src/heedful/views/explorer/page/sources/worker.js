@@ -1,26 +1,26 @@
-// Weights computed from query, key and the log-sum-exp of their row, as the library computes them:
-// scale, soft cap, bias, mask, softmax. This is what the worker of worker_client.js runs.
+// The worker of the one-file page. It computes weights from queries, keys and the log-sum-exp of each
+// row as the library does: scale, soft cap, bias, mask, softmax.
 import { unpacked } from "../wire.js";
 import { Mask } from "./mask.js";
 
-const RIVALS = 8; // of a weight
-const COMPUTED = 4096 ** 2; // weights of a region that are all computed; of larger ones, of some rows
+const RIVALS = 8; // keys with the largest weights in the answer about a cell
+const COMPUTED = 4096 ** 2; // weights of a region; of larger regions, some rows are sampled
 
-/** The file's parts by their names, with their numbers decoded. @type {Map<string, any>} */
+/** Parts of the file by their names, with decoded arrays. @type {Map<string, any>} */
 const parts = new Map();
 
-/** @typedef {"query" | "key" | "mask" | "bias"} Kind of a part that a head needs */
+/** @typedef {"query" | "key" | "mask" | "bias"} Kind kind of a part */
 
 /**
  * A question about a head of a call of H heads, N queries and M keys.
  * @typedef {object} Question
  * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell"} what
- * @property {number} h the place of the head in its call
+ * @property {number} h the index of the head in its call
  * @property {Partial<Record<Kind, string>>} parts their names
  * @property {{shape: [number, number, number], scale: number, softcap: number | null, mask: any[], group: number}} call
  */
 
-/** One head, with its numbers decoded. */
+/** A head with its decoded arrays. */
 class Head {
   /** @param {Question} question */
   constructor({ call, h, parts: names }) {
@@ -41,7 +41,7 @@ class Head {
     this.bias = bias ? biasOf(bias, this.N) : null;
   }
 
-  /** The sum of products of a query and a key. */
+  /** The dot product of a query and a key. */
   product(n, m) {
     const { query, key, width } = this;
     let sum = 0;
@@ -50,10 +50,10 @@ class Head {
     return sum;
   }
 
-  /** Masked scores of a query with keys from one up to another; −∞ where hidden. */
+  /** Scores of a query with the keys [from, to), written into `out`; −∞ if masked. */
   scores(n, from, to, out) {
     const { scale, softcap } = this.call;
-    const [first, end] = this.mask.run(n);
+    const [first, end] = this.mask.range(n);
     out.fill(-Infinity, 0, to - from);
     for (let m = Math.max(from, first); m < Math.min(to, end); m++) {
       if (!this.mask.allows(this.h, n, m)) continue;
@@ -65,7 +65,7 @@ class Head {
     return out;
   }
 
-  /** Weights of a query on some keys, written into `out`; 0 where hidden. */
+  /** Weights of a query on the keys [from, to), written into `out`; 0 if masked. */
   weights(n, from, to, out) {
     this.scores(n, from, to, out);
     for (let i = 0; i < to - from; i++) out[i] = this.share(n, out[i]);
@@ -77,16 +77,17 @@ class Head {
     return score === -Infinity ? 0 : Math.min(1, Math.exp(score - this.sums[n]));
   }
 
-  /** Single cells, and which of them the mask lets be seen. */
+  /** Single cells, and which of them are not masked. */
   part({ queries, keys }) {
     const shape = [queries[1] - queries[0], keys[1] - keys[0]];
     const data = new Float32Array(shape[0] * shape[1]);
-    const seen = new Uint8Array(data.length);
+    const isAllowed = new Uint8Array(data.length);
     for (let n = queries[0], at = 0; n < queries[1]; n++) {
       this.weights(n, ...keys, data.subarray(at, at + shape[1]));
-      for (let m = keys[0]; m < keys[1]; m++, at++) seen[at] = Number(this.mask.sees(this.h, n, m));
+      for (let m = keys[0]; m < keys[1]; m++, at++)
+        isAllowed[at] = Number(this.mask.allowsPair(this.h, n, m));
     }
-    return { weights: { data, shape }, seen: { data: seen, shape } };
+    return { weights: { data, shape }, seen: { data: isAllowed, shape } };
   }
 
   /** A row or a column. */
@@ -96,38 +97,38 @@ class Head {
     return Float32Array.from({ length: this.N }, (_, n) => this.weights(n, at, at + 1, row)[0]);
   }
 
-  /** Sums over rows of what each segment of queries gives to each of keys, as ops/segments.py has them. */
+  /** Sums over rows of the weights of each query segment on each key segment (as in ops/segments.py). */
   shares({ from, to, rows }) {
     const [A, B] = [from.length, to.length];
     const sums = {
       share: new Float64Array(A * B),
       chance: new Float64Array(A * B),
-      left: new Float64Array(A),
+      total: new Float64Array(A),
       queries: new Float64Array(A),
     };
     const row = new Float32Array(this.M);
-    const [share, seen] = [new Float64Array(B), new Float64Array(B)];
+    const [share, allowed] = [new Float64Array(B), new Float64Array(B)];
     for (let n = rows[0]; n < rows[1]; n++) {
-      const mine = [...from.keys()].filter((a) => from[a].some(([x, y]) => n >= x && n < y));
-      const choices = this.mask.count(this.h, n);
-      if (!mine.length || !choices || this.sums[n] === -Infinity) continue;
-      const [first, end] = this.mask.run(n);
+      const segments = [...from.keys()].filter((a) => from[a].some(([x, y]) => n >= x && n < y));
+      const allowedKeys = this.mask.count(this.h, n);
+      if (!segments.length || !allowedKeys || this.sums[n] === -Infinity) continue;
+      const [first, end] = this.mask.range(n);
       this.weights(n, first, end, row);
-      const left = this.sinks ? row.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
+      const total = this.sinks ? row.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
       for (let b = 0; b < B; b++) {
-        share[b] = seen[b] = 0;
+        share[b] = allowed[b] = 0;
         for (const [x, y] of to[b])
           for (let m = Math.max(x, first); m < Math.min(y, end); m++) {
             share[b] += row[m - first];
-            seen[b] += Number(this.mask.allows(this.h, n, m));
+            allowed[b] += Number(this.mask.allows(this.h, n, m));
           }
       }
-      for (const a of mine) {
+      for (const a of segments) {
         sums.queries[a]++;
-        sums.left[a] += left;
+        sums.total[a] += total;
         for (let b = 0; b < B; b++) {
           sums.share[a * B + b] += share[b];
-          sums.chance[a * B + b] += (left * seen[b]) / choices;
+          sums.chance[a * B + b] += (total * allowed[b]) / allowedKeys;
         }
       }
     }
@@ -135,8 +136,8 @@ class Head {
   }
 
   /**
-   * Pixels of size × size weights; NaN where the mask hides all of them. Of a tile of very many
-   * weights, one query of each row of pixels, in its middle.
+   * Pixels of size × size weights; NaN if all of them are masked. In a tile of more than COMPUTED
+   * weights, each row of pixels uses only its middle query.
    */
   tile({ rows, columns, size, reduce }) {
     const [wide, high] = [columns[1] - columns[0], rows[1] - rows[0]];
@@ -146,14 +147,14 @@ class Head {
     const data = new Float32Array(wide * high).fill(NaN);
     const line = new Float32Array(to - from);
     for (let n = rows[0] * size; n < last; n++) {
-      const [first, end] = this.mask.run(n);
+      const [first, end] = this.mask.range(n);
       if (first >= to || end <= from) continue;
       const row = Math.floor(n / size);
-      const start = (row - rows[0]) * wide - columns[0]; // of the row of pixels
+      const start = (row - rows[0]) * wide - columns[0]; // offset of the row of pixels
       const count = Math.min(size, this.N - row * size);
       const [left, right] = [Math.max(from, first), Math.min(to, end)];
       if (isSampled && n !== row * size + (count >> 1)) {
-        // not computed, only looked at: by pixels, or where a table says which cells may be seen, by cells
+        // find pixels that are not fully masked: pixel by pixel, or cell by cell if the mask has a table
         for (let m = left; m < right; m += this.mask.tables.length ? 1 : size - (m % size))
           if (this.mask.allows(this.h, n, m)) data[start + Math.floor(m / size)] ||= 0;
         continue;
@@ -174,7 +175,7 @@ class Head {
     return { isSampled, tile: { data, shape: [high, wide] } };
   }
 
-  /** The largest weights of a region, [weight, query, key] each; of a large one, of some rows. */
+  /** The largest weights of a region as [weight, query, key]; large regions are sampled by rows. */
   strongest({ queries, keys, count }) {
     /** @type {number[][]} */
     let cells = [];
@@ -183,15 +184,15 @@ class Head {
     for (let n = queries[0]; n < queries[1]; n += by) {
       this.weights(n, ...keys, row);
       const least = cells.length < count ? 0 : cells[cells.length - 1][0];
-      const some = [...row.keys()].filter((i) => row[i] > least);
-      if (!some.length) continue;
-      const more = some.map((i) => [row[i], n, keys[0] + i]);
+      const candidates = [...row.keys()].filter((i) => row[i] > least);
+      if (!candidates.length) continue;
+      const more = candidates.map((i) => [row[i], n, keys[0] + i]);
       cells = [...cells, ...more].sort((a, b) => b[0] - a[0]).slice(0, count);
     }
     return { by, cells };
   }
 
-  /** One weight with all that makes it, as `handlers.py` tells it. */
+  /** A weight with its calculation, in the format of handlers.py. */
   cell({ n, m }) {
     const { scale, softcap, group } = this.call;
     const { width } = this;
@@ -200,8 +201,8 @@ class Head {
     const product = this.product(n, m);
     const scaled = product * scale;
     const scores = this.scores(n, 0, this.M, new Float64Array(this.M));
-    const known = [...scores.keys()].filter((i) => scores[i] > -Infinity);
-    const best = [...known].sort((a, b) => scores[b] - scores[a] || a - b).slice(0, RIVALS);
+    const visible = [...scores.keys()].filter((i) => scores[i] > -Infinity);
+    const best = [...visible].sort((a, b) => scores[b] - scores[a] || a - b).slice(0, RIVALS);
     const array = (data) => ({ data, shape: [data.length] });
     return {
       product,
@@ -214,8 +215,8 @@ class Head {
       sink: this.sinks ? this.sinks[this.sinks.length > 1 ? n : 0] : null,
       scale,
       softcap,
-      seen: known.length,
-      rank: known.filter((i) => scores[i] > scores[m]).length + 1,
+      seen: visible.length,
+      rank: visible.filter((i) => scores[i] > scores[m]).length + 1,
       hidden: scores[m] === -Infinity,
       value: this.values ? this.values[m] : null,
       group,
@@ -229,14 +230,14 @@ class Head {
   }
 }
 
-/** What is added to the score of a pair. @param {any} part @param {number} N */
+/** A function that returns the bias of a pair. @param {any} part @param {number} N */
 function biasOf({ distances, numbers, shape }, N) {
   if (distances) return (n, m) => distances.data[m - n + N - 1];
   const [rows, columns] = shape.data;
   return (n, m) => numbers[(rows > 1 ? n : 0) * columns + (columns > 1 ? m : 0)];
 }
 
-/** The numbers of a part: single ones, or codes of two bytes (stored_inputs.py). @param {any} part */
+/** Decode the numbers of a part: float32, or two-byte codes (stored_inputs.py). @param {any} part */
 function decoded({ numbers, low, step }) {
   const { data, shape } = numbers;
   const count = data.length / shape[0];
@@ -251,20 +252,20 @@ function decoded({ numbers, low, step }) {
   return decoded;
 }
 
-/** Take in a part of the file. @param {string} name @param {ArrayBuffer} bytes */
-export function bring(name, bytes) {
+/** Store a part of the file. @param {string} name @param {ArrayBuffer} bytes */
+export function storePart(name, bytes) {
   const part = unpacked(bytes);
   parts.set(name, part.numbers?.shape ? { ...part, numbers: decoded(part) } : part);
 }
 
-/** @param {Question} question */
+/** Answer a question. @param {Question} question */
 export const computed = (question) =>
   new Head(question)[question.what](/** @type {any} */ (question));
 
 globalThis.onmessage = ({ data }) => {
-  if (data.bytes) return bring(data.name, data.bytes);
+  if (data.bytes) return storePart(data.name, data.bytes);
   try {
-    globalThis.postMessage({ found: computed(data) });
+    globalThis.postMessage({ result: computed(data) });
   } catch (error) {
     globalThis.postMessage({ failed: String(/** @type {any} */ (error).message ?? error) });
   }

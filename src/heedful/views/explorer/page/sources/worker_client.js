@@ -1,63 +1,63 @@
-// Questions to the worker that computes weights from query and key (worker.js).
+// The client of the worker that computes weights (worker.js).
 import { inflated } from "../wire.js";
 
-/** Questions one at a time, the newest first; what nobody waits for is not begun. */
-export class Computing {
-  /** @param {ArrayBuffer} source of the worker */
+/** Sends questions one at a time, the newest first; aborted questions are dropped. */
+export class WorkerClient {
+  /** @param {ArrayBuffer} source the worker's script */
   constructor(source) {
-    /** @type {{question: any, signal?: AbortSignal, resolve: (found: any) => void, reject: (error: Error) => void}[]} */
+    /** @type {{question: any, signal?: AbortSignal, resolve: (result: any) => void, reject: (error: Error) => void}[]} */
     this.waiting = [];
-    // from a file Chromium starts no worker of modules: this one is a script, in its own address
+    // Chromium starts no module worker from a file: this worker is a script in a data URL
     const text = new TextDecoder().decode(source);
     this.worker = new Worker(`data:text/javascript,${encodeURIComponent(text)}`);
     /** @type {any} */
-    this.now = null;
-    /** Parts of the file that are on their way to the worker, or there. @type {Map<string, Promise<void>>} */
-    this.brought = new Map();
+    this.current = null;
+    /** Parts of the file that were sent to the worker. @type {Map<string, Promise<void>>} */
+    this.sent = new Map();
     this.worker.onmessage = ({ data }) => this._answered(data);
     this.worker.onerror = (event) =>
       this._answered({ failed: event.message || "the worker did not start" });
   }
 
-  /** Ask, with the parts of the file that the question needs. @param {any} question @param {AbortSignal} [signal] @returns {Promise<any>} */
+  /** Ask a question; send the parts of the file that it needs first. @param {any} question @param {AbortSignal} [signal] @returns {Promise<any>} */
   async ask(question, signal) {
-    await Promise.all(Object.values(question.parts).map((name) => this._bring(name)));
+    await Promise.all(Object.values(question.parts).map((name) => this._send(name)));
     return new Promise((resolve, reject) => {
       this.waiting.push({ question, signal, resolve, reject });
       this._next();
     });
   }
 
-  /** Bring a part of the file, once. @param {string} name */
-  _bring(name) {
-    const brought =
-      this.brought.get(name) ??
+  /** Send a part of the file, once. @param {string} name */
+  _send(name) {
+    const sending =
+      this.sent.get(name) ??
       inflated(document.getElementById(name)).then((bytes) =>
         this.worker.postMessage({ name, bytes }, [bytes]),
       );
-    this.brought.set(name, brought);
-    return brought;
+    this.sent.set(name, sending);
+    return sending;
   }
 
   _next() {
-    while (!this.now && this.waiting.length) {
+    while (!this.current && this.waiting.length) {
       const newest = /** @type {any} */ (this.waiting.pop());
       if (newest.signal?.aborted)
-        newest.reject(new DOMException("not wanted any more", "AbortError"));
+        newest.reject(new DOMException("the question was aborted", "AbortError"));
       else {
-        this.now = newest;
+        this.current = newest;
         this.worker.postMessage(newest.question);
       }
     }
   }
 
-  /** @param {{found?: any, failed?: string}} answer */
-  _answered({ found, failed }) {
-    const { resolve, reject } = this.now ?? {};
+  /** @param {{result?: any, failed?: string}} answer */
+  _answered({ result, failed }) {
+    const { resolve, reject } = this.current ?? {};
     if (!resolve) return;
-    this.now = null;
+    this.current = null;
     if (failed) reject(new Error(failed));
-    else resolve(found);
+    else resolve(result);
     this._next();
   }
 }

@@ -1,61 +1,60 @@
-// Of which token the text shows where it looks and who looks at it, and for which heads.
-
+// The token whose attention the text pane shows (its row and its column of weights), and the heads.
 import { computed, signal } from "../html.js";
-import { asked } from "../request.js";
+import { liveAnswer } from "../request.js";
 
 /** @import { State } from "../state.js" */
-/** @import { Answer, Asked, Axis, Source } from "../types.js" */
-/** @typedef {"head" | "mean" | "several"} Which */
+/** @import { Answer, Axis, LiveAnswer, Source } from "../types.js" */
+/** @typedef {"head" | "mean" | "several"} HeadChoice */
 /** @typedef {{axis: Axis, at: number}} Token */
 
-const LEAST = 0.005; // a weight that is worth a word
+const LEAST = 0.005; // the smallest weight that is listed
 
-export class Reading {
+export class ChosenToken {
   /** @param {Source} source @param {State} state */
   constructor(source, state) {
     this.state = state;
-    this.which = signal(/** @type {Which} */ ("head"));
-    this.several = signal(/** @type {number[]} */ ([]));
-    this.pointed = signal(/** @type {Token | null} */ (null)); // under the pointer or the keyboard
-    /** Whether queries and keys are two texts. */
+    this.headChoice = signal(/** @type {HeadChoice} */ ("head"));
+    this.chosenHeads = signal(/** @type {number[]} */ ([]));
+    this.pointed = signal(/** @type {Token | null} */ (null)); // under the pointer or the keyboard cursor
+    /** Whether queries and keys are different texts. */
     this.crosses = computed(() => state.call.value.kind === "cross");
-    /** The key at which query 0 stands, of one text. */
+    /** The key at the position of query 0, if both are one text. */
     this.first = computed(() => (this.crosses.value ? 0 : state.call.value.first));
     this.heads = computed(() => {
       const all = state.call.value.heads;
-      if (this.which.value === "mean") return all;
-      if (this.which.value === "head") return [state.head.value];
-      const some = all.filter((head) => this.several.value.includes(head));
+      if (this.headChoice.value === "mean") return all;
+      if (this.headChoice.value === "head") return [state.head.value];
+      const some = all.filter((head) => this.chosenHeads.value.includes(head));
       return some.length ? some : [state.head.value];
     });
-    this.focus = computed(() => this.at());
-    const ask = (/** @type {string} */ question, /** @type {number | null} */ at) =>
-      at === null
+    this.cell = computed(() => this._cell());
+    const ask = (/** @type {string} */ question, /** @type {number | null} */ index) =>
+      index === null
         ? null
         : /** @type {[string, Record<string, any>]} */ ([
             question,
-            { call: state.where.value, heads: this.heads.value.join(","), at },
+            { call: state.callId.value, heads: this.heads.value.join(","), at: index },
           ]);
-    this.looks = asked(source, () => ask("row", this.focus.value.query), 40);
-    this.looked = asked(source, () => ask("column", this.focus.value.key), 40);
+    this.rowAnswer = liveAnswer(source, () => ask("row", this.cell.value.query), 40);
+    this.columnAnswer = liveAnswer(source, () => ask("column", this.cell.value.key), 40);
   }
 
-  /** Ask nothing more. */
+  /** Stop asking. */
   end() {
-    this.looks.end();
-    this.looked.end();
+    this.rowAnswer.end();
+    this.columnAnswer.end();
   }
 
-  /** The query whose row is shown, and the key whose column; of one text they are one token. */
-  at() {
+  /** The query whose row is shown, and the key whose column; within one text, both are the same token. */
+  _cell() {
     const [, N, M] = this.state.call.value.shape;
     const cell = this.state.cell.value;
-    const pointed = this.pointed.value; // of the call before, where that was larger
+    const pointed = this.pointed.value; // may be out of range after a change of the call
     const token = pointed && pointed.at < (pointed.axis === "keys" ? M : N) ? pointed : null;
     const first = this.first.value;
     if (this.crosses.value) {
       if (!token) return { query: cell?.query ?? null, key: cell?.key ?? null };
-      // over a picture the shade stays that of the chosen token, so that patches can be compared
+      // over an image, the shades stay those of the chosen cell, so that patches can be compared
       const other = this.state.call.value.pictured?.length ? cell : null;
       return token.axis === "queries"
         ? { query: token.at, key: other?.key ?? null }
@@ -71,41 +70,41 @@ export class Reading {
     return { query: query >= 0 && query < N ? query : null, key };
   }
 
-  /** Why there is no answer; "" where there may be one. */
+  /** Why there is no answer; "" if there is no error. */
   get failed() {
-    return this.looks.value?.failed ?? this.looked.value?.failed ?? "";
+    return this.rowAnswer.value?.failed ?? this.columnAnswer.value?.failed ?? "";
   }
 
-  /** The answer about a row, where it is the one that is shown. */
+  /** The answer about the row, if it is up to date. */
   get row() {
-    return fitting(this.looks, this.focus.value.query, this);
+    return current(this.rowAnswer, this.cell.value.query, this);
   }
 
-  /** The answer about a column, where it is the one that is shown. */
+  /** The answer about the column, if it is up to date. */
   get column() {
-    return fitting(this.looked, this.focus.value.key, this);
+    return current(this.columnAnswer, this.cell.value.key, this);
   }
 }
 
-/** @param {Asked} answer @param {number | null} at @param {Reading} reading @returns {Answer | null} */
-function fitting(answer, at, reading) {
-  const found = answer.value;
-  if (!found?.asked || found.failed || at === null) return null;
-  const { call, heads, at: of } = found.asked;
-  const fits = call === reading.state.where.value && heads === reading.heads.value.join(",");
-  return fits && of === at ? found : null;
+/** @param {LiveAnswer} liveAnswer @param {number | null} index @param {ChosenToken} chosenToken @returns {Answer | null} */
+function current(liveAnswer, index, chosenToken) {
+  const answer = liveAnswer.value;
+  if (!answer?.request || answer.failed || index === null) return null;
+  const { call, heads, at } = answer.request;
+  const isSameCall = call === chosenToken.state.callId.value && at === index;
+  return isSameCall && heads === chosenToken.heads.value.join(",") ? answer : null;
 }
 
-/** The largest of some weights, descending, with their places. @param {Float32Array} data @param {number} count @param {number} [least] */
+/** The largest weights and their indices, descending. @param {Float32Array} data @param {number} count @param {number} [least] */
 export function strongest(data, count, least = LEAST) {
   /** @type {{at: number, weight: number}[]} */
   const best = [];
   let most = 0;
   for (let at = 0; at < data.length; at++) if (data[at] > most) most = data[at];
-  const enough = Math.min(least, most / 4); // in a long text none may be large
+  const limit = Math.min(least, most / 4); // in a long text all weights may be small
   for (let at = 0; at < data.length; at++) {
     const weight = data[at];
-    if (!(weight > enough) || (best.length === count && weight <= best[count - 1].weight)) continue;
+    if (!(weight > limit) || (best.length === count && weight <= best[count - 1].weight)) continue;
     let n = best.length;
     while (n > 0 && best[n - 1].weight < weight) n--;
     best.splice(n, 0, { at, weight });

@@ -1,50 +1,50 @@
-// Search for a token, among queries or keys: how many there are, marks at the map's edge, jumps.
-
+// Search for a token among queries or keys: the number of matches, marks at the map's edge, jumps.
 import { Choice } from "../controls.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
 import { reveal } from "../map/viewport.js";
-import { asked } from "../request.js";
+import { liveAnswer } from "../request.js";
 
 /** @import { Painter } from "../map/painter.js" */
-/** @import { Found, State } from "../state.js" */
+/** @import { Matches, State } from "../state.js" */
 /** @import { Axis, Cell, Signal, Source } from "../types.js" */
 
-const READABLE = 14; // pixels of a cell at which a token has its name
+const READABLE = 14; // pixels per cell at which tokens have names
 
-/** @param {{state: State, source: Source, painter: Signal<Painter | null>}} given */
+/** @param {{state: State, source: Source, painter: Signal<Painter | null>}} props */
 export function Find({ state, source, painter }) {
   const [text] = useState(() => signal(""));
   const [axis] = useState(() => signal(/** @type {Axis} */ ("keys")));
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [answer] = useState(() =>
-    asked(
+    liveAnswer(
       source,
       () =>
         text.value.trim()
-          ? ["find", { call: state.where.value, axis: axis.value, text: text.value.trim() }]
+          ? ["find", { call: state.callId.value, axis: axis.value, text: text.value.trim() }]
           : null,
       120,
     ),
   );
-  const goes = useRef(0); // a step that waits for its answer
+  const pending = useRef(0); // a step that waits for the answer
   useEffect(() => {
     const stop = effect(() => {
-      const now = answer.value;
-      untracked(() => take(state, now));
-      if (now && goes.current) untracked(() => step(state, painter.value, goes.current));
-      if (now) goes.current = 0;
+      const latest = answer.value;
+      untracked(() => setMatches(state, latest));
+      if (latest && pending.current) untracked(() => step(state, painter.value, pending.current));
+      if (latest) pending.current = 0;
     });
     return () => {
       stop();
       answer.end();
     };
   }, []);
-  const found = state.found.value;
+  const matches = state.matches.value;
   const go = (/** @type {number} */ by) => {
-    const { text: searched, axis: among } = state.found.value ?? {};
-    if (searched === text.value.trim() && among === axis.value) step(state, painter.value, by);
-    else goes.current = by;
+    const latest = state.matches.value;
+    const isCurrent = latest?.text === text.value.trim() && latest?.axis === axis.value;
+    if (isCurrent) step(state, painter.value, by);
+    else pending.current = by;
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
@@ -59,51 +59,54 @@ export function Find({ state, source, painter }) {
       onInput=${(/** @type {any} */ e) => (text.value = e.target.value)} onKeyDown=${keys} />
     ${
       text.value.trim()
-        ? html`<div class="box strip"><${Choice} label="Among" ways=${[["keys", "keys"], ["queries", "queries"]]} now=${axis.value} choose=${(/** @type {Axis} */ one) => (axis.value = one)} />
-      <span class="count" role="status" aria-live="polite">${said(found, answer.value)}</span>
-      <button aria-label="The one before" disabled=${!found?.places.length} onClick=${() => go(-1)}>‹</button><button aria-label="The next one" disabled=${!found?.places.length} onClick=${() => go(1)}>›</button></div>`
+        ? html`<div class="box strip"><${Choice} label="Search among" options=${[["keys", "keys"], ["queries", "queries"]]} selected=${axis.value} choose=${(/** @type {Axis} */ name) => (axis.value = name)} />
+      <span class="count" role="status" aria-live="polite">${countText(matches, answer.value)}</span>
+      <button aria-label="Previous match" disabled=${!matches?.places.length} onClick=${() => go(-1)}>‹</button><button aria-label="Next match" disabled=${!matches?.places.length} onClick=${() => go(1)}>›</button></div>`
         : null
     }</div>`;
 }
 
-const said = (/** @type {Found | null} */ found, /** @type {any} */ answer) => {
+/** The number of matches, as text. @param {Matches | null} matches @param {any} answer */
+function countText(matches, answer) {
   if (answer?.failed) return answer.failed;
-  if (!found) return "…";
-  if (!found.count) return "none";
-  const all = found.count > found.places.length ? ` (the first ${count(found.places.length)})` : "";
-  return `${found.at < 0 ? "" : `${count(found.at + 1)} of `}${count(found.count)}${all}`;
-};
+  if (!matches?.count) return matches ? "none" : "…";
+  const { current, places } = matches;
+  const limit = matches.count > places.length ? ` (the first ${count(places.length)})` : "";
+  return `${current < 0 ? "" : `${count(current + 1)} of `}${count(matches.count)}${limit}`;
+}
 
 /** @param {State} state @param {any} answer */
-function take(state, answer) {
-  if (!answer || answer.failed) state.found.value = null;
+function setMatches(state, answer) {
+  if (!answer || answer.failed) state.matches.value = null;
   else {
-    const { text, axis } = answer.asked;
-    state.found.value = { text, axis, places: answer.places.data, count: answer.count, at: -1 };
+    const { count, request } = answer;
+    const { text, axis } = request;
+    state.matches.value = { text, axis, places: answer.places.data, count, current: -1 };
   }
 }
 
-/** Go to the next token found, or the one before. @param {State} state @param {Painter | null} painter */
+/** Go to the next or previous match. @param {State} state @param {Painter | null} painter */
 export function step(state, painter, /** @type {number} */ by) {
-  const found = state.found.value;
-  if (!found?.places.length || !painter) return;
-  const length = found.places.length;
-  const at = found.at < 0 ? (by > 0 ? 0 : length - 1) : (found.at + by + length) % length;
-  state.found.value = { ...found, at };
-  const cell = cellOf(state, found.axis, found.places[at]);
-  state.look(cell, true);
+  const matches = state.matches.value;
+  if (!matches?.places.length || !painter) return;
+  const { axis, places, current } = matches;
+  const first = by > 0 ? 0 : places.length - 1;
+  const next = current < 0 ? first : (current + by + places.length) % places.length;
+  state.matches.value = { ...matches, current: next };
+  const cell = cellOf(state, axis, places[next]);
+  state.selectCell(cell, true);
   reveal(state, painter.place, cell, READABLE);
 }
 
-/** A cell of a token's row or column: with the other token that is looked at, if it may be seen. @param {State} state @param {Axis} axis @returns {Cell} */
-function cellOf(state, axis, /** @type {number} */ place) {
+/** A cell in a token's row or column; it keeps the other index of the chosen cell, if that is not masked. @param {State} state @param {Axis} axis @returns {Cell} */
+function cellOf(state, axis, /** @type {number} */ token) {
   const { kind, first } = state.call.value;
-  const now = state.cell.value;
-  const own = kind === "cross" ? 0 : first;
+  const cell = state.cell.value;
+  const offset = kind === "cross" ? 0 : first;
   if (axis === "queries") {
-    const last = kind === "causal" ? place + own : Number.POSITIVE_INFINITY;
-    return state.inside({ query: place, key: Math.min(now?.key ?? place + own, last) });
+    const last = kind === "causal" ? token + offset : Number.POSITIVE_INFINITY;
+    return state.clamp({ query: token, key: Math.min(cell?.key ?? token + offset, last) });
   }
-  const earliest = kind === "causal" ? place - own : 0;
-  return state.inside({ query: Math.max(now?.query ?? place - own, earliest), key: place });
+  const earliest = kind === "causal" ? token - offset : 0;
+  return state.clamp({ query: Math.max(cell?.query ?? token - offset, earliest), key: token });
 }

@@ -1,5 +1,4 @@
-// Where a prompt is typed, continued and stopped; what a token's rivals were, and going on from one.
-
+// The generation bar: type a prompt, continue and stop it, and replace a token by an alternative.
 import { Menu } from "../controls.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { percent } from "../number_format.js";
@@ -7,110 +6,111 @@ import { readable, Token } from "../tokens.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
-/** @import { Answer, Wishes } from "../types.js" */
-/** @import { Growing } from "./live_text.js" */
+/** @import { Answer, GenerationOptions } from "../types.js" */
+/** @import { LiveText } from "./live_text.js" */
 
-const WHOLE = ["tokens", "top_k", "seed"]; // wishes that are whole numbers
+const INTEGERS = ["tokens", "top_k", "seed"]; // options that are integers
 
-/** @param {{state: State, growing: Growing, tokens: Tokens}} given */
-export function Generation({ state, growing, tokens }) {
+/** @param {{state: State, liveText: LiveText, tokens: Tokens}} props */
+export function Generation({ state, liveText, tokens }) {
   const prompt = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  if (!growing.isThere) return null;
-  const told = growing.told.value;
-  const { says = {} } = state.about.written ?? {};
-  const others = Object.entries(says).filter(([name]) => name !== "tokens");
+  if (!liveText.isAvailable) return null;
+  const status = liveText.status.value;
+  const { says: help = {} } = state.about.written ?? {};
+  const others = Object.entries(help).filter(([name]) => name !== "tokens");
   const begin = (/** @type {Event} */ event) => {
     event.preventDefault();
-    growing.begin(prompt.current?.value ?? "");
+    liveText.begin(prompt.current?.value ?? "");
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     /** @type {HTMLTextAreaElement} */ (event.target).form?.requestSubmit();
   };
-  const runs = Boolean(told?.runs);
+  const runs = Boolean(status?.runs);
   return html`<section class="generation" aria-label="Generation">
     <form class="prompt" onSubmit=${begin}>
-      <textarea ref=${prompt} rows="1" dir="auto" spellcheck="false" aria-label=${`Prompt for ${state.about.written?.model}`} aria-keyshortcuts="g" placeholder="Type a prompt; nothing begins from nothing" onKeyDown=${keys}>${told?.said ?? ""}</textarea>
+      <textarea ref=${prompt} rows="1" dir="auto" spellcheck="false" aria-label=${`Prompt for ${state.about.written?.model}`} aria-keyshortcuts="g" placeholder="Type a prompt of at least one token" onKeyDown=${keys}>${status?.said ?? ""}</textarea>
       <button class="main" title="Continue the prompt (Enter)">Generate</button>
       ${
         runs
-          ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => growing.stop()}>Stop</button>`
-          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!told || told.full} title="More tokens after these" onClick=${() => growing.on()}>Go on</button>`
+          ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => liveText.stop()}>Stop</button>`
+          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!status || status.full} title="Generate more tokens" onClick=${() => liveText.resume()}>Go on</button>`
       }
-      <${Wish} growing=${growing} name="tokens" says=${says.tokens} />
-      <${Menu} label="Sampling" shortcut="x" title="How the next token is chosen">${others.map(([name, says]) => html`<${Wish} growing=${growing} name=${name} says=${says} />`)}<//>
+      <${Option} liveText=${liveText} name="tokens" help=${help.tokens} />
+      <${Menu} label="Sampling" shortcut="x" title="Sampling options">${others.map(([name, help]) => html`<${Option} liveText=${liveText} name=${name} help=${help} />`)}<//>
     </form>
-    <${How} state=${state} growing=${growing} />
-    <${Rivals} state=${state} growing=${growing} tokens=${tokens} />
+    <${Status} state=${state} liveText=${liveText} />
+    <${Alternatives} state=${state} liveText=${liveText} tokens=${tokens} />
   </section>`;
 }
 
-/** One wish: a number with its name. @param {{growing: Growing, name: keyof Wishes, says: string}} given */
-function Wish({ growing, name, says }) {
-  const value = growing.wishes.value[name];
+/** A number field of an option. @param {{liveText: LiveText, name: keyof GenerationOptions, help: string}} props */
+function Option({ liveText, name, help }) {
+  const value = liveText.options.value[name];
   const change = (/** @type {Event} */ event) => {
     const text = /** @type {HTMLInputElement} */ (event.target).value;
-    growing.wishes.value = { ...growing.wishes.peek(), [name]: text === "" ? null : Number(text) };
+    const number = text === "" ? null : Number(text);
+    liveText.options.value = { ...liveText.options.peek(), [name]: number };
   };
-  const seed = name === "seed" ? (growing.told.value?.seed ?? "") : "";
-  return html`<label class="wish" title=${says}><span>${name.replaceAll("_", "-")}</span><input type="number" min="0" step=${WHOLE.includes(name) ? 1 : 0.01} value=${value ?? ""} placeholder=${seed} onInput=${change} /></label>`;
+  const seed = name === "seed" ? (liveText.status.value?.seed ?? "") : "";
+  return html`<label class="option" title=${help}><span>${name.replaceAll("_", "-")}</span><input type="number" min="0" step=${INTEGERS.includes(name) ? 1 : 0.01} value=${value ?? ""} placeholder=${seed} onInput=${change} /></label>`;
 }
 
-/** How far it is, and what gives it again. @param {{state: State, growing: Growing}} given */
-function How({ state, growing }) {
-  const told = growing.told.value;
-  const wrong = growing.wrong.value;
-  if (wrong) return html`<p class="how wrong" role="alert">${wrong}</p>`;
-  if (!told) return html`<p class="how quiet"> </p>`;
-  const added = told.tokens - told.prompt;
+/** The state of the generation, and the seed that repeats it. @param {{state: State, liveText: LiveText}} props */
+function Status({ state, liveText }) {
+  const status = liveText.status.value;
+  const error = liveText.error.value;
+  if (error) return html`<p class="status wrong" role="alert">${error}</p>`;
+  if (!status) return html`<p class="status quiet"> </p>`;
+  const added = status.tokens - status.prompt;
   const count = (/** @type {number} */ n) => `${n.toLocaleString("en")} token${n === 1 ? "" : "s"}`;
-  const word = told.runs ? "generating" : told.why ? told.why : added ? "stopped" : "ready";
-  return html`<p class="how quiet"><span class=${told.runs ? "runs" : ""} role="status">${word}</span>
-    <span class="count"> · ${count(told.prompt)} of the prompt, ${added.toLocaleString("en")} added</span>
-    ${told.seed === null ? null : html`<span> · seed ${told.seed}</span>`}
-    ${growing.isLive ? null : html` <button type="button" class="plain" onClick=${() => state.choose([told.recording, 0, state.at.peek()[2]], state.head.peek())}>Show the newest text</button>`}</p>`;
+  const word = status.runs ? "generating" : status.why ? status.why : added ? "stopped" : "ready";
+  return html`<p class="status quiet"><span class=${status.runs ? "runs" : ""} role="status">${word}</span>
+    <span class="count"> · ${count(status.prompt)} of the prompt, ${added.toLocaleString("en")} added</span>
+    ${status.seed === null ? null : html`<span> · seed ${status.seed}</span>`}
+    ${liveText.isLive ? null : html` <button type="button" class="plain" onClick=${() => state.choose([status.recording, 0, state.path.peek()[2]], state.head.peek())}>Show the newest text</button>`}</p>`;
 }
 
-/** What else could stand where a generated token stands, or after the last. @param {{state: State, growing: Growing, tokens: Tokens}} given */
-function Rivals({ state, growing, tokens }) {
-  const told = growing.told.value;
-  const [found, setFound] = useState(/** @type {(Answer & {of: string}) | null} */ (null));
-  const at = told && growing.isLive ? placeOf(state, told) : null;
-  const of = told && at !== null ? `${told.recording} ${at}` : "";
+/** The most likely alternatives to a generated token, or the most likely next tokens. @param {{state: State, liveText: LiveText, tokens: Tokens}} props */
+function Alternatives({ state, liveText, tokens }) {
+  const status = liveText.status.value;
+  const [answer, setAnswer] = useState(/** @type {(Answer & {key: string}) | null} */ (null));
+  const at = status && liveText.isLive ? indexOf(state, status) : null;
+  const key = status && at !== null ? `${status.recording} ${at}` : "";
   useEffect(() => {
-    if (!of) return;
-    let isOver = false;
-    growing.source.generation?.told(Number(of.split(" ")[1])).then(
-      (/** @type {Answer} */ answer) => isOver || setFound({ ...answer, of }),
+    if (!key) return;
+    let isAborted = false;
+    liveText.source.generation?.status(Number(key.split(" ")[1])).then(
+      (/** @type {Answer} */ latest) => isAborted || setAnswer({ ...latest, key }),
       () => {},
     );
     return () => {
-      isOver = true;
+      isAborted = true;
     };
-  }, [of]);
-  const known = found?.of === of ? found : null;
-  if (!told || at === null)
-    return html`<p class="rivals quiet">${told?.runs ? "Each token is added to the map as it comes." : "Choose a generated token in the text: here stand its likeliest rivals."}</p>`;
-  const isNext = at === told.tokens;
-  const says = isNext
+  }, [key]);
+  const current = answer?.key === key ? answer : null;
+  if (!status || at === null)
+    return html`<p class="rivals quiet">${status?.runs ? "Each new token is added to the map." : "Choose a generated token in the text to list its most likely alternatives."}</p>`;
+  const isNext = at === status.tokens;
+  const label = isNext
     ? "next"
-    : html`instead of <${Token} tokens=${tokens} where=${state.where.value} axis="keys" at=${at} /> <b>${chance(told.chances[at - told.prompt])}</b>`;
-  return html`<div class="rivals" role="group" aria-label=${isNext ? "The likeliest next tokens" : `Rivals of token ${at}`}><span class="quiet" title="The model’s own probabilities, before temperature and the rest">${says}</span>
-    ${known?.pieces.map(
+    : html`instead of <${Token} tokens=${tokens} callId=${state.callId.value} axis="keys" index=${at} /> <b>${chance(status.chances[at - status.prompt])}</b>`;
+  return html`<div class="rivals" role="group" aria-label=${isNext ? "The most likely next tokens" : `Alternatives to token ${at}`}><span class="quiet" title="The model’s probabilities, before temperature and the other sampling options">${label}</span>
+    ${current?.pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<button type="button" class="jump" disabled=${isNext && told.full} title=${isNext ? "Go on with this token" : "Cut the text here, and go on from this token"} onClick=${() => growing.choose(at, known.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(known.chances.data[n])}</b></button>`,
+        html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Cut the text here, and continue with this token"} onClick=${() => liveText.choose(at, current.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
     )}</div>`;
 }
 
-/** A share in few letters. @param {number} share */
+/** A probability in few letters. @param {number} share */
 const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : percent(share));
 
-/** The place whose rivals are shown: the chosen token's, else the next. @param {State} state @param {import("../types.js").Grown} told */
-function placeOf(state, told) {
+/** The index of the token whose alternatives are listed: the chosen generated token, or the next one. @param {State} state @param {import("../types.js").GenerationStatus} status */
+function indexOf(state, status) {
   const cell = state.pinned.value ? state.cell.value : null;
   const { kind, first } = state.call.value;
   const at = cell && kind !== "self" ? cell.query + first : null;
-  if (at !== null && at >= told.prompt) return at;
-  return told.runs || at !== null ? null : told.tokens;
+  if (at !== null && at >= status.prompt) return at;
+  return status.runs || at !== null ? null : status.tokens;
 }

@@ -1,128 +1,127 @@
-// Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
-
-import { Word } from "../glossary.js";
+// Two columns of tokens, connected by lines as thick as the weight (after BertViz, Vig 2019).
+import { Precision } from "../glossary.js";
 import { html, signal, useEffect, useRef, useState } from "../html.js";
-import { prepared, useWalk } from "../list_navigation.js";
+import { prepared, useKeyboardCursor } from "../list_navigation.js";
 import { COLOURS } from "../segments/segments.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Answer, Axis, Source } from "../types.js" */
-/** @import { Reading } from "./chosen_token.js" */
+/** @import { ChosenToken } from "./chosen_token.js" */
 
-const HIGH = 20; // pixels of a line of a column
-const LEAST = 0.02; // weights below are not drawn
-const BETWEEN = 220; // pixels from column to column
+const ROW_HEIGHT = 20; // pixels per token
+const LEAST = 0.02; // smaller weights are not drawn
+const BETWEEN = 220; // pixels between the columns
 
-/** @param {{state: State, source: Source, tokens: Tokens, reading: Reading, id: string}} given */
-export function Lines({ state, source, tokens, reading, id }) {
+/** @param {{state: State, source: Source, tokens: Tokens, chosenToken: ChosenToken, id: string}} props */
+export function Lines({ state, source, tokens, chosenToken, id }) {
   const [, N, M] = state.call.value.shape;
-  const [summed, setSummed] = useState(false);
-  const answers = useParts(state, source, reading);
-  const parts = answers.map((answer) => answer?.weights.data ?? null);
-  const other = answers.find((answer) => answer && answer.word !== "exact");
+  const [isMean, setMean] = useState(false);
+  const answers = useMaps(state, source, chosenToken);
+  const maps = answers.map((answer) => answer?.weights.data ?? null);
+  const inexact = answers.find((answer) => answer && answer.word !== "exact");
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const heads = reading.heads.value;
-  const each = reading.which.value === "several" && !summed && heads.length > 1;
-  const at = state.cell.value;
-  const first = reading.first.value;
-  const token = reading.pointed.value;
-  state.worn.value; // it is drawn in other colours then
+  const heads = chosenToken.heads.value;
+  const hasColours = chosenToken.headChoice.value === "several" && !isMean && heads.length > 1;
+  const cell = state.cell.value;
+  const first = chosenToken.first.value;
+  const token = chosenToken.pointed.value;
+  state.activeTheme.value; // redraw in the colours of another theme
   useEffect(() => {
     if (canvas.current)
-      draw(canvas.current, parts, N, M, { only: token, strong: at?.query ?? -1, each });
+      draw(canvas.current, maps, N, M, { only: token, strong: cell?.query ?? -1, hasColours });
   });
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
-    html`<${Column} state=${state} tokens=${tokens} reading=${reading} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
-  return html`<p class="quiet">Left the queries, right the keys. A line is as thick as the weight; those under ${LEAST} are left out. Point at a token for its lines alone.${other ? html` <${Word} answer=${other} />` : null}
+    html`<${Column} state=${state} tokens=${tokens} chosenToken=${chosenToken} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
+  return html`<p class="quiet">Queries are on the left, keys on the right. A line is as thick as its weight; weights below ${LEAST} are omitted. Point at a token to see only its lines.${inexact ? html` <${Precision} answer=${inexact} />` : null}
     ${
-      reading.which.value === "several" && heads.length > 1
-        ? html` <label><input type="checkbox" checked=${summed} onChange=${() => setSummed(!summed)} /> their mean</label> ${summed ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
+      chosenToken.headChoice.value === "several" && heads.length > 1
+        ? html` <label><input type="checkbox" checked=${isMean} onChange=${() => setMean(!isMean)} /> mean of the heads</label> ${isMean ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
         : null
     }</p>
     <div class="columns" style=${`--between:${BETWEEN}px`}>${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
 }
 
-/** The whole maps of the heads that are shown, as they come. @param {State} state @param {Source} source @param {Reading} reading */
-function useParts(state, source, reading) {
-  const known = useRef(/** @type {Map<string, Answer>} */ (new Map()));
+/** The full maps of the chosen heads; null until they arrive. @param {State} state @param {Source} source @param {ChosenToken} chosenToken */
+function useMaps(state, source, chosenToken) {
+  const cache = useRef(/** @type {Map<string, Answer>} */ (new Map()));
   const version = useState(() => signal(0))[0];
   version.value;
   const [, N, M] = state.call.value.shape;
-  const where = state.where.value;
-  const heads = reading.heads.value;
+  const callId = state.callId.value;
+  const heads = chosenToken.heads.value;
   useEffect(() => {
     const stop = new AbortController();
     for (const head of heads) {
-      if (known.current.has(`${where} ${head}`)) continue;
-      const about = { call: where, head, queries: `0-${N}`, keys: `0-${M}` };
+      if (cache.current.has(`${callId} ${head}`)) continue;
+      const about = { call: callId, head, queries: `0-${N}`, keys: `0-${M}` };
       source.ask("part", about, stop.signal).then(
-        (found) => {
-          known.current.set(`${where} ${head}`, found);
+        (answer) => {
+          cache.current.set(`${callId} ${head}`, answer);
           version.value++;
         },
         () => {},
       );
     }
     return () => stop.abort();
-  }, [where, heads.join()]);
-  return heads.map((head) => known.current.get(`${where} ${head}`) ?? null);
+  }, [callId, heads.join()]);
+  return heads.map((head) => cache.current.get(`${callId} ${head}`) ?? null);
 }
 
-/** @param {{state: State, tokens: Tokens, reading: Reading, axis: Axis, size: number, id: string, first: number}} given */
-function Column({ state, tokens, reading, axis, size, id, first }) {
-  const where = state.where.value;
-  const at = state.cell.value;
-  const mine = at ? (axis === "queries" ? at.query : at.key) : null;
+/** @param {{state: State, tokens: Tokens, chosenToken: ChosenToken, axis: Axis, size: number, id: string, first: number}} props */
+function Column({ state, tokens, chosenToken, axis, size, id, first }) {
+  const callId = state.callId.value;
+  const cell = state.cell.value;
+  const chosen = cell ? (axis === "queries" ? cell.query : cell.key) : null;
   const point = (/** @type {number | null} */ i) => {
-    reading.pointed.value = i === null ? null : { axis, at: i };
+    chosenToken.pointed.value = i === null ? null : { axis, at: i };
   };
   const choose = (/** @type {number} */ i) => {
-    const other = at ?? { query: Math.max(0, i - first), key: i + first };
-    const cell = axis === "queries" ? { ...other, query: i } : { ...other, key: i };
-    state.look(state.inside(cell), true);
+    const base = cell ?? { query: Math.max(0, i - first), key: i + first };
+    const target = axis === "queries" ? { ...base, query: i } : { ...base, key: i };
+    state.selectCell(state.clamp(target), true);
   };
   /** @param {string} key @param {number} now @param {KeyboardEvent} event */
   const moved = (key, now, event) => {
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[key];
     if (by) return Math.max(0, Math.min(size - 1, now + by));
     if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
-    const { parentElement: both } = /** @type {HTMLElement} */ (event.currentTarget);
-    const lists = both?.querySelectorAll('[role="listbox"]');
+    const { parentElement: columns } = /** @type {HTMLElement} */ (event.currentTarget);
+    const lists = columns?.querySelectorAll('[role="listbox"]');
     /** @type {HTMLElement | undefined} */ (lists?.[key === "ArrowLeft" ? 0 : 1])?.focus();
     return now;
   };
-  const walk = useWalk(mine ?? 0, moved, point, choose);
-  const cursor = walk.cursor.value;
-  const now = cursor ?? mine ?? 0;
-  return html`<div class=${`column ${axis}`} role="listbox" tabindex="0" aria-label=${axis} aria-activedescendant=${`${id}-${now}`} ...${walk.on} onPointerLeave=${() => point(null)}>
+  const navigation = useKeyboardCursor(chosen ?? 0, moved, point, choose);
+  const cursor = navigation.cursor.value;
+  const now = cursor ?? chosen ?? 0;
+  return html`<div class=${`column ${axis}`} role="listbox" tabindex="0" aria-label=${axis} aria-activedescendant=${`${id}-${now}`} ...${navigation.handlers} onPointerLeave=${() => point(null)}>
     ${Array.from(
       { length: size },
       (
         _,
         i,
-      ) => html`<div key=${i} id=${`${id}-${i}`} role="option" aria-selected=${i === mine} aria-label=${`${tokens.label(where, axis, i)}, ${i}`} class=${`${i === mine ? "mine" : ""} ${i === cursor ? "cursor" : ""}`}
-      onPointerEnter=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(i)} onClick=${() => choose(i)}><bdi>${tokens.label(where, axis, i)}</bdi><small>${i}</small></div>`,
+      ) => html`<div key=${i} id=${`${id}-${i}`} role="option" aria-selected=${i === chosen} aria-label=${`${tokens.label(callId, axis, i)}, ${i}`} class=${`${i === chosen ? "mine" : ""} ${i === cursor ? "cursor" : ""}`}
+      onPointerEnter=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(i)} onClick=${() => choose(i)}><bdi>${tokens.label(callId, axis, i)}</bdi><small>${i}</small></div>`,
     )}</div>`;
 }
 
 /**
- * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} parts a map of each head
+ * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} maps one for each head
  * @param {number} N @param {number} M
- * @param {{only: {axis: Axis, at: number} | null, strong: number, each: boolean}} shown lines of
- *   one token alone; the query whose lines are strong; whether each head has a colour, else their
- *   mean is drawn
+ * @param {{only: {axis: Axis, at: number} | null, strong: number, hasColours: boolean}} options the
+ *   token whose lines are drawn, or null for all; the query whose lines are strong; whether to draw
+ *   each head in its own colour, or their mean
  */
-function draw(canvas, parts, N, M, { only, strong, each }) {
-  const high = Math.max(N, M) * HIGH;
+function draw(canvas, maps, N, M, { only, strong, hasColours }) {
+  const high = Math.max(N, M) * ROW_HEIGHT;
   const wide = canvas.clientWidth;
   canvas.style.height = `${high}px`;
   const { context, ink } = prepared(canvas, wide, high);
-  const maps = each ? parts : [mean(parts)];
-  maps.forEach((map, n) => {
-    if (!map) return; // it is still to come
-    context.strokeStyle = ink(each ? `segment-${n % COLOURS}` : "link");
-    const shift = each ? (n - (maps.length - 1) / 2) * Math.min(3, 14 / maps.length) : 0;
+  const drawn = hasColours ? maps : [mean(maps)];
+  drawn.forEach((map, n) => {
+    if (!map) return; // not loaded yet
+    context.strokeStyle = ink(hasColours ? `segment-${n % COLOURS}` : "link");
+    const shift = hasColours ? (n - (drawn.length - 1) / 2) * Math.min(3, 14 / drawn.length) : 0;
     for (let q = 0; q < N; q++) {
       if (only?.axis === "queries" && only.at !== q) continue;
       for (let k = 0; k < M; k++) {
@@ -130,7 +129,7 @@ function draw(canvas, parts, N, M, { only, strong, each }) {
         if (!(weight >= LEAST) || (only?.axis === "keys" && only.at !== k)) continue;
         context.globalAlpha = only || q === strong ? 0.3 + 0.7 * weight : 0.04 + 0.6 * weight;
         context.lineWidth = 0.6 + 4.4 * weight;
-        const [from, to] = [(q + 0.5) * HIGH + shift, (k + 0.5) * HIGH + shift];
+        const [from, to] = [(q + 0.5) * ROW_HEIGHT + shift, (k + 0.5) * ROW_HEIGHT + shift];
         context.beginPath();
         context.moveTo(0, from);
         context.bezierCurveTo(wide * 0.4, from, wide * 0.6, to, wide, to);
@@ -140,10 +139,10 @@ function draw(canvas, parts, N, M, { only, strong, each }) {
   });
 }
 
-/** Of all heads: none of some of them. @param {(Float32Array | null)[]} maps */
+/** The mean of all maps; null until all are loaded. @param {(Float32Array | null)[]} maps */
 function mean(maps) {
-  const all = maps.filter((map) => map !== null);
-  if (all.length < maps.length || !all.length) return null;
-  if (all.length === 1) return all[0];
-  return all[0].map((_, i) => all.reduce((sum, map) => sum + map[i], 0) / all.length);
+  const loaded = maps.filter((map) => map !== null);
+  if (loaded.length < maps.length || !loaded.length) return null;
+  if (loaded.length === 1) return loaded[0];
+  return loaded[0].map((_, i) => loaded.reduce((sum, map) => sum + map[i], 0) / loaded.length);
 }

@@ -1,143 +1,143 @@
-// A text that the model continues: what is done with it, and how the page follows what is added.
-
-import { named } from "../heads/scores.js";
+// A text that the model continues: its actions, and the updates of the page as tokens are added.
+import { setTitles } from "../heads/scores.js";
 import { batch, signal } from "../html.js";
 
 /** @import { Painter } from "../map/painter.js" */
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
-/** @import { About, Grown, Source, Wishes } from "../types.js" */
+/** @import { About, GenerationOptions, GenerationStatus, Source } from "../types.js" */
 
-const EVERY = 40; // milliseconds between two questions: the frames between them are for drawing
+const POLL_PAUSE = 40; // milliseconds between two questions, in which the page can draw
 
-export class Growing {
+export class LiveText {
   /**
    * @param {Source} source @param {State} state @param {Tokens} tokens
-   * @param {() => Painter[]} painters of the maps, the first one first
+   * @param {() => Painter[]} painters of the maps, in order
    */
   constructor(source, state, tokens, painters) {
     this.source = source;
     this.state = state;
     this.tokens = tokens;
     this.painters = painters;
-    this.told = signal(/** @type {Grown | null} */ (null));
-    this.wrong = signal("");
-    this.wishes = signal(/** @type {Wishes} */ (state.about.written?.wishes ?? {}));
-    /** The chances of what was added, by the number of the recording. @type {Map<number, Grown>} */
-    this.of = new Map();
+    this.status = signal(/** @type {GenerationStatus | null} */ (null));
+    this.error = signal("");
+    this.options = signal(/** @type {GenerationOptions} */ (state.about.written?.wishes ?? {}));
+    /** The latest status of each recording. @type {Map<number, GenerationStatus>} */
+    this.byRecording = new Map();
     this.ended = false;
-    this.follows = false; // whether a loop asks already
-    if (this.isThere) this._then(this.source.generation?.told());
+    this.isPolling = false;
+    if (this.isAvailable) this._follow(this.source.generation?.status());
   }
 
-  /** Whether a text can be continued here. */
-  get isThere() {
+  /** Whether this page can continue texts. */
+  get isAvailable() {
     return Boolean(this.source.generation && this.state.about.written);
   }
 
-  /** What is known of the text that is shown, if it was continued. @returns {Grown | undefined} */
-  get shown() {
-    this.told.value;
-    return this.of.get(this.state.at.value[0]);
+  /** The status of the visible text, if the model continued it. @returns {GenerationStatus | undefined} */
+  get visible() {
+    this.status.value;
+    return this.byRecording.get(this.state.path.value[0]);
   }
 
-  /** Whether the text that is shown is the one that can go on. */
+  /** Whether the visible text is the one that can be continued. */
   get isLive() {
-    return this.told.value?.recording === this.state.at.value[0];
+    return this.status.value?.recording === this.state.path.value[0];
   }
 
   begin(/** @type {string} */ prompt) {
-    return this._do("begin", { prompt });
+    return this._send("begin", { prompt });
   }
 
-  on() {
-    return this._do("on");
+  resume() {
+    return this._send("on");
   }
 
   stop() {
-    return this._do("stop");
+    return this._send("stop");
   }
 
   choose(/** @type {number} */ at, /** @type {number} */ token) {
-    return this._do("choose", { at, token });
+    return this._send("choose", { at, token });
   }
 
-  /** Ask for nothing more. */
+  /** Stop asking. */
   end() {
     this.ended = true;
   }
 
-  /** @param {string} deed @param {Record<string, any>} [words] */
-  _do(deed, words = {}) {
-    return this._then(this.source.generation?.do(deed, { ...this.wishes.peek(), ...words }));
+  /** @param {string} action @param {Record<string, any>} [fields] */
+  _send(action, fields = {}) {
+    const options = { ...this.options.peek(), ...fields };
+    return this._follow(this.source.generation?.send(action, options));
   }
 
-  /** Take over what comes; then follow the text as long as it grows. @param {Promise<any> | undefined} coming */
-  async _then(coming) {
-    await this._try(coming);
-    if (this.follows) return;
-    this.follows = true;
-    while (this.told.peek()?.runs && !this.ended && !this.wrong.peek()) {
-      await new Promise((soon) => setTimeout(soon, EVERY));
-      if (!this.ended) await this._try(this.source.generation?.told());
+  /** Apply an answer, then poll while the text grows. @param {Promise<any> | undefined} answer */
+  async _follow(answer) {
+    await this._try(answer);
+    if (this.isPolling) return;
+    this.isPolling = true;
+    while (this.status.peek()?.runs && !this.ended && !this.error.peek()) {
+      await new Promise((resolve) => setTimeout(resolve, POLL_PAUSE));
+      if (!this.ended) await this._try(this.source.generation?.status());
     }
-    this.follows = false;
+    this.isPolling = false;
   }
 
-  /** @param {Promise<any> | undefined} coming */
-  async _try(coming) {
+  /** @param {Promise<any> | undefined} answer */
+  async _try(answer) {
     try {
-      this.wrong.value = "";
-      if (coming) await this._take(await coming);
+      this.error.value = "";
+      if (answer) await this._apply(await answer);
     } catch (error) {
-      this.wrong.value = error instanceof Error ? error.message : String(error);
+      this.error.value = error instanceof Error ? error.message : String(error);
     }
   }
 
-  /** @param {any} found */
-  async _take(found) {
-    const told = /** @type {Grown} */ ({ ...found, chances: found.chances.data });
-    const { recording, tokens } = told;
+  /** @param {any} answer */
+  async _apply(answer) {
+    const status = /** @type {GenerationStatus} */ ({ ...answer, chances: answer.chances.data });
+    const { recording, tokens } = status;
     const { state } = this;
-    const before = this.told.peek();
-    if (isOlder(told, before)) return; // came late
+    const before = this.status.peek();
+    if (isOlder(status, before)) return;
     const isNew = !state.about.recordings[recording];
     if (isNew) {
       Object.assign(state.about, await this.source.ask("about"));
-      named(/** @type {About} */ (state.about));
-    } else if (before && tokens > before.tokens) await this._ahead(recording, tokens);
-    if (isOlder(told, this.told.peek())) return; // meanwhile a newer one has come
+      setTitles(/** @type {About} */ (state.about));
+    } else if (before && tokens > before.tokens) await this._prefetch(recording, tokens);
+    if (isOlder(status, this.status.peek())) return; // a newer status has arrived meanwhile
     batch(() => {
-      this.of.set(recording, told);
-      this.told.value = told;
-      state.growing.value = told.runs ? recording : null;
-      const here = state.at.peek();
+      this.byRecording.set(recording, status);
+      this.status.value = status;
+      state.growingRecording.value = status.runs ? recording : null;
+      const path = state.path.peek();
       if (isNew || (before && before.recording !== recording))
         state.choose(
-          [recording, 0, Math.min(here[2], state.size(recording) - 1)],
+          [recording, 0, Math.min(path[2], state.callCount(recording) - 1)],
           state.head.peek(),
         );
-      state.grow(recording, tokens);
+      state.setTokenCount(recording, tokens);
     });
   }
 
-  /** Have ready what is shown of a text before it is longer: no row is ever empty. @param {number} recording @param {number} tokens */
-  async _ahead(recording, tokens) {
-    const calls = this.state.sides.map((side) => side.where.peek().split(".").slice(0, 3));
-    const names = new Set(
-      calls.filter(([of]) => Number(of) === recording).map((call) => [...call, tokens].join(".")),
-    );
+  /** Prefetch names and tiles of the longer text, so that no row is ever empty. @param {number} recording @param {number} tokens */
+  async _prefetch(recording, tokens) {
+    const calls = this.state.sides
+      .map((side) => side.callId.peek().split(".").slice(0, 3))
+      .filter(([number]) => Number(number) === recording);
+    const callIds = new Set(calls.map((call) => [...call, tokens].join(".")));
     await Promise.all(
-      [...names].flatMap((name) => [
-        this.tokens.ahead(name, tokens),
-        ...this.painters().map((painter) => painter.tiles.ahead(name)),
+      [...callIds].flatMap((callId) => [
+        this.tokens.prefetch(callId, tokens),
+        ...this.painters().map((painter) => painter.tiles.prefetch(callId)),
       ]),
     );
   }
 }
 
-/** Whether one is of a text before the other, or of fewer of its tokens. @param {Grown} one @param {Grown | null} other */
-function isOlder(one, other) {
-  if (!other || one.recording > other.recording) return false;
-  return one.recording < other.recording || one.tokens < other.tokens;
+/** Whether a status is of an earlier text than another, or of fewer tokens of it. @param {GenerationStatus} status @param {GenerationStatus | null} other */
+function isOlder(status, other) {
+  if (!other || status.recording > other.recording) return false;
+  return status.recording < other.recording || status.tokens < other.tokens;
 }

@@ -1,34 +1,33 @@
-// A new text for the model that is there: typed, recorded, opened.
-
-import { named } from "../heads/scores.js";
+// A dialog to type a new text, record the model on it, and open the recording.
+import { setTitles } from "../heads/scores.js";
 import { html, useRef, useState } from "../html.js";
 
 /** @import { State } from "../state.js" */
 /** @import { About, Source } from "../types.js" */
 
-/** A button that opens the box, where there is a model. @param {{state: State, source: Source}} given */
+/** A button that opens the dialog, if there is a model. @param {{state: State, source: Source}} props */
 export function NewText({ state, source }) {
   const { model } = state.about;
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  const [wrong, setWrong] = useState("");
+  const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const record = source.record;
   if (!model || !record) return null;
-  const labels = model.pairs ? ["text", "second text, of a pair; may be left empty"] : ["text"];
+  const labels = model.pairs ? ["text", "second text of a pair (optional)"] : ["text"];
   const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
-    const texts = [...form.querySelectorAll("textarea")].map((one) => one.value);
-    if (!texts[0].trim()) return setWrong("Type a text first.");
-    setWrong("");
+    const texts = [...form.querySelectorAll("textarea")].map((area) => area.value);
+    if (!texts[0].trim()) return setError("Type a text first.");
+    setError("");
     setBusy(true);
     try {
-      const some = texts.filter((text, n) => n === 0 || text.trim());
-      open(state, await record.call(source, some));
+      const nonEmpty = texts.filter((text, n) => n === 0 || text.trim());
+      open(state, await record.call(source, nonEmpty));
       box.current?.close();
       form.reset();
     } catch (error) {
-      setWrong(error instanceof Error ? error.message : String(error));
+      setError(error instanceof Error ? error.message : String(error));
     }
     setBusy(false);
   };
@@ -40,16 +39,16 @@ export function NewText({ state, source }) {
     <dialog class="recording" ref=${box} aria-label="A new text">
       <form onSubmit=${send} aria-busy=${busy}><h2>A new text for <bdi>${model.name}</bdi></h2>
         ${labels.map((label, n) => html`<label>${label}<textarea rows=${n ? 2 : 4} dir="auto" onKeyDown=${keys} disabled=${busy}></textarea></label>`)}
-        <p class="wrong" role="alert">${wrong}</p>
-        <div class="bar"><span class="quiet" role="status">${busy ? "The model reads it …" : "ctrl + Enter records it"}</span><span>
+        <p class="wrong" role="alert">${error}</p>
+        <div class="bar"><span class="quiet" role="status">${busy ? "Running the model …" : "ctrl + Enter records it"}</span><span>
           <button type="button" onClick=${() => box.current?.close()}>cancel</button> <button disabled=${busy}>record</button></span></div></form></dialog>`;
 }
 
-/** Look at the latest recording; the same head of the same call, where it has them. @param {State} state @param {About} about */
+/** Show the latest recording, with the same call and head if it has them. @param {State} state @param {About} about */
 function open(state, about) {
-  Object.assign(state.about, about); // what else reads it keeps the same object
-  named(state.about);
-  const before = { call: state.at.peek()[2], head: state.head.peek() };
+  Object.assign(state.about, about); // in place: others hold the same object
+  setTitles(state.about);
+  const before = { call: state.path.peek()[2], head: state.head.peek() };
   const last = about.recordings.length - 1;
   state.open(last, 0);
   state.show(Math.min(before.call, state.calls.peek().length - 1), before.head);

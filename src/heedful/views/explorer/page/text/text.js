@@ -1,140 +1,141 @@
-// The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
+// The text pane: tokens shaded and underlined by the row and column of the chosen token; or lines.
 import { Choice } from "../controls.js";
-import { Word } from "../glossary.js";
+import { Precision } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { weighed } from "../number_format.js";
-import { MarkIt } from "../segments/marking.js";
+import { MarkSelection } from "../segments/marking.js";
 import { Token } from "../tokens.js";
-import { Reading, strongest } from "./chosen_token.js";
-import { isOne, Mode, Pictured } from "./image.js";
+import { ChosenToken, strongest } from "./chosen_token.js";
+import { hasSingleImage, ImageView, Mode } from "./image.js";
 import { Lines } from "./lines.js";
-import { Run } from "./text_flow.js";
+import { TextFlow } from "./text_flow.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Axis, Source } from "../types.js" */
-/** @typedef {import("./chosen_token.js").Which} Way */
+/** @typedef {import("./chosen_token.js").HeadChoice} HeadChoice */
 
 const MOST_LINES = 80; // tokens up to which lines are drawn between two columns
-const JUMPS = 8; // strongest tokens that are listed
+const LISTED = 8; // strongest tokens in the legend
 
-let made = 0; // so that two pages in one document do not share an id
+let lastId = 0; // shared by all pages of a document, so that ids are unique
 
-/** @param {{state: State, source: Source, tokens: Tokens, growing: import("./live_text.js").Growing}} given */
-export function TextPane({ state, source, tokens, growing }) {
-  const id = useState(() => `text-${++made}`)[0];
-  const kept = useRef(/** @type {Reading | null} */ (null));
-  kept.current ??= new Reading(source, state);
-  const reading = kept.current;
-  useEffect(() => () => reading.end(), []);
+/** @param {{state: State, source: Source, tokens: Tokens, liveText: import("./live_text.js").LiveText}} props */
+export function TextPane({ state, source, tokens, liveText }) {
+  const id = useState(() => `text-${++lastId}`)[0];
+  const tokenRef = useRef(/** @type {ChosenToken | null} */ (null));
+  tokenRef.current ??= new ChosenToken(source, state);
+  const chosenToken = tokenRef.current;
+  useEffect(() => () => chosenToken.end(), []);
   const [, N, M] = state.call.value.shape;
-  const [drawn, setDrawn] = useState(false);
-  const few = Math.max(N, M) <= MOST_LINES;
-  const lined = drawn && few;
-  const pictured = Boolean(state.call.value.pictured?.length);
-  const choice = (/** @type {boolean} */ is, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${lined === is} disabled=${is && !few} title=${is && !few ? `lines are drawn up to ${MOST_LINES} tokens` : undefined} onClick=${() => setDrawn(is)}>${name}</button>`;
-  return html`<section class=${lined ? "text lined" : "text"} aria-label="The text">
-    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, pictured ? "picture" : "text")}${choice(true, "lines")}</div>
-      ${pictured && !lined && isOne(state) ? html`<${Mode} state=${state} />` : null}
-      <${Which} state=${state} reading=${reading} />
-      <${MarkIt} state=${state} />
-      ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
-    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} added=${growing.shown ?? null} />`}
+  const [isDrawn, setDrawn] = useState(false);
+  const isShort = Math.max(N, M) <= MOST_LINES;
+  const hasLines = isDrawn && isShort;
+  const hasImage = Boolean(state.call.value.pictured?.length);
+  const choice = (/** @type {boolean} */ lines, /** @type {string} */ name) =>
+    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for up to ${MOST_LINES} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
+  return html`<section class=${hasLines ? "text lined" : "text"} aria-label="The text">
+    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, hasImage ? "picture" : "text")}${choice(true, "lines")}</div>
+      ${hasImage && !hasLines && hasSingleImage(state) ? html`<${Mode} state=${state} />` : null}
+      <${Heads} state=${state} chosenToken=${chosenToken} />
+      <${MarkSelection} state=${state} />
+      ${hasLines ? null : html`<${Legend} chosenToken=${chosenToken} tokens=${tokens} state=${state} />`}</div>
+    ${hasLines ? html`<${Lines} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} />` : hasImage ? html`<${ImageView} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} best=${(/** @type {number} */ query) => best(chosenToken, query)} />` : html`<${Texts} state=${state} tokens=${tokens} chosenToken=${chosenToken} id=${id} added=${liveText.visible ?? null} />`}
   </section>`;
 }
 
-/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string, added: import("./text_flow.js").Added | null}} given */
-function Runs({ state, tokens, reading, id, added }) {
+/** The text, or separate texts of queries and keys. @param {{state: State, tokens: Tokens, chosenToken: ChosenToken, id: string, added: import("./text_flow.js").Added | null}} props */
+function Texts({ state, tokens, chosenToken, id, added }) {
   const [, N, M] = state.call.value.shape;
-  const at = state.cell.value;
-  const [looks, looked] = [reading.row?.weights.data ?? null, reading.column?.weights.data ?? null];
-  const first = reading.first.value;
-  const given = { state, tokens, reading, ends: null, offset: 0, added: null };
-  const readsOf = (/** @type {Axis} */ axis) => state.segments.reads(state.call.value, axis);
-  const look = (/** @type {number} */ query, /** @type {number} */ key) =>
-    state.look({ query, key }, true);
-  if (reading.crosses.value)
-    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" added=${added} size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
-        choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
-      <h3>keys</h3><${Run} ...${given} reads=${readsOf("keys")} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
-        choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} /></div>`;
+  const cell = state.cell.value;
+  const rowWeights = chosenToken.row?.weights.data ?? null;
+  const columnWeights = chosenToken.column?.weights.data ?? null;
+  const first = chosenToken.first.value;
+  const props = { state, tokens, chosenToken, promptLength: null, offset: 0, added: null };
+  const roleOf = (/** @type {Axis} */ axis) => state.segments.roleOf(state.call.value, axis);
+  const select = (/** @type {number} */ query, /** @type {number} */ key) =>
+    state.selectCell({ query, key }, true);
+  if (chosenToken.crosses.value)
+    return html`<div class="pair"><h3>queries</h3><${TextFlow} ...${props} role=${roleOf("queries")} id=${`${id}-q`} label="queries" axis="queries" added=${added} size=${N} rowWeights=${null} columnWeights=${columnWeights} chosen=${cell?.query ?? null} other=${null}
+        choose=${(/** @type {number} */ query) => select(query, best(chosenToken, query) ?? cell?.key ?? 0)} />
+      <h3>keys</h3><${TextFlow} ...${props} role=${roleOf("keys")} id=${`${id}-k`} label="keys" axis="keys" size=${M} rowWeights=${rowWeights} columnWeights=${null} chosen=${cell?.key ?? null} other=${null}
+        choose=${(/** @type {number} */ key) => select(cell?.query ?? 0, key)} /></div>`;
   const choose = (/** @type {number} */ token) => {
     const query = token - first;
-    if (query < 0 || query >= N) look(at?.query ?? 0, token);
-    else look(query, best(reading, query) ?? token);
+    if (query < 0 || query >= N) select(cell?.query ?? 0, token);
+    else select(query, best(chosenToken, query) ?? token);
   };
-  return html`<${Run} ...${given} reads=${readsOf("keys")} id=${id} label="tokens of the text" axis="keys" size=${M} looks=${looks} looked=${looked} offset=${first}
-    chosen=${at ? at.query + first : null} other=${at?.key ?? null} ends=${ends(state)} added=${added} choose=${choose} />`;
+  return html`<${TextFlow} ...${props} role=${roleOf("keys")} id=${id} label="tokens of the text" axis="keys" size=${M} rowWeights=${rowWeights} columnWeights=${columnWeights} offset=${first}
+    chosen=${cell ? cell.query + first : null} other=${cell?.key ?? null} promptLength=${promptLength(state)} added=${added} choose=${choose} />`;
 }
 
-/** What a query looks at most, where its row is known. @param {Reading} reading @param {number} query */
-function best(reading, query) {
-  if (reading.focus.value.query !== query || !reading.row) return null;
-  return strongest(reading.row.weights.data, 1, 0)[0]?.at ?? null;
+/** The key with the largest weight of a query, if its row is known. @param {ChosenToken} chosenToken @param {number} query */
+function best(chosenToken, query) {
+  if (chosenToken.cell.value.query !== query || !chosenToken.row) return null;
+  return strongest(chosenToken.row.weights.data, 1, 0)[0]?.at ?? null;
 }
 
-/** Where a generation begins, that is shown as one. @param {State} state @returns {number | null} */
-function ends(state) {
-  const [recording, text] = state.at.value;
+/** The number of prompt tokens of a stitched generation. @param {State} state @returns {number | null} */
+function promptLength(state) {
+  const [recording, text] = state.path.value;
   return state.about.recordings[recording].texts[text].prompt;
 }
 
-/** For which heads. @param {{state: State, reading: Reading}} given */
-function Which({ state, reading }) {
+/** The choice of heads. @param {{state: State, chosenToken: ChosenToken}} props */
+function Heads({ state, chosenToken }) {
   const { heads } = state.call.value;
-  const which = reading.which.value;
-  const choose = (/** @type {Way} */ name) => {
-    if (name === "several" && !reading.several.value.length)
-      reading.several.value = [state.head.value];
-    reading.which.value = name;
+  const choice = chosenToken.headChoice.value;
+  const choose = (/** @type {HeadChoice} */ name) => {
+    if (name === "several" && !chosenToken.chosenHeads.value.length)
+      chosenToken.chosenHeads.value = [state.head.value];
+    chosenToken.headChoice.value = name;
   };
   const toggle = (/** @type {number} */ head) => {
-    const now = reading.several.value;
-    reading.several.value = now.includes(head)
-      ? now.filter((other) => other !== head)
-      : [...now, head];
+    const heads = chosenToken.chosenHeads.value;
+    chosenToken.chosenHeads.value = heads.includes(head)
+      ? heads.filter((other) => other !== head)
+      : [...heads, head];
   };
-  return html`<${Choice} label="Of which heads" ways=${[["head", "this head"], ["mean", "layer’s mean"], ["several", "several"]]} now=${which} choose=${choose} />
+  return html`<${Choice} label="Heads" options=${[["head", "this head"], ["mean", "layer’s mean"], ["several", "several"]]} selected=${choice} choose=${choose} />
     ${
-      which === "several"
-        ? html`<div class="several" role="group" aria-label="Heads">${heads.map((head) => html`<button type="button" aria-label=${`head ${head}`} aria-pressed=${reading.several.value.includes(head)} onClick=${() => toggle(head)}>${head}</button>`)}</div>`
+      choice === "several"
+        ? html`<div class="several" role="group" aria-label="Several heads">${heads.map((head) => html`<button type="button" aria-label=${`head ${head}`} aria-pressed=${chosenToken.chosenHeads.value.includes(head)} onClick=${() => toggle(head)}>${head}</button>`)}</div>`
         : null
     }`;
 }
 
-/** What shades and lines mean, with the tokens that are looked at most. @param {{reading: Reading, tokens: Tokens, state: State}} given */
-function Legend({ reading, tokens, state }) {
-  const { query, key } = reading.focus.value;
-  const where = state.where.value;
-  const first = reading.first.value;
-  const crosses = reading.crosses.value;
+/** The legend of shades and underlines, with the tokens of the largest weights. @param {{chosenToken: ChosenToken, tokens: Tokens, state: State}} props */
+function Legend({ chosenToken, tokens, state }) {
+  const { query, key } = chosenToken.cell.value;
+  const callId = state.callId.value;
+  const first = chosenToken.first.value;
+  const crosses = chosenToken.crosses.value;
   const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-    html`<${Token} tokens=${tokens} where=${where} axis=${axis} at=${at} />`;
-  const only = isOne(state) ? state.profile.value : null; // of one image one of the two is shown
+    html`<${Token} tokens=${tokens} callId=${callId} axis=${axis} index=${at} />`;
+  const only = hasSingleImage(state) ? state.profile.value : null; // row or column, not both
   if (query === null && key === null)
-    return html`<p class="quiet legend">${state.call.value.pictured?.length ? "Point at a patch or a word: shaded is where it looks, or who looks at it." : "Point at a token: shaded is where it looks, underlined who looks at it."}</p>`;
-  /** @param {import("../types.js").Answer | null} answer @param {(at: number) => void} go @param {(at: number) => any} called */
-  const list = (answer, go, called) =>
-    html`${answer ? html` <${Word} answer=${answer} />` : null}${(
-      answer ? strongest(answer.weights.data, JUMPS) : []
+    return html`<p class="quiet legend">${state.call.value.pictured?.length ? "Point at a patch or a word to shade what it looks at, or who looks at it." : "Point at a token: what it looks at is shaded, who looks at it is underlined."}</p>`;
+  /** @param {import("../types.js").Answer | null} answer @param {(at: number) => void} go @param {(at: number) => any} nameAt */
+  const list = (answer, go, nameAt) =>
+    html`${answer ? html` <${Precision} answer=${answer} />` : null}${(
+      answer ? strongest(answer.weights.data, LISTED) : []
     ).map(
       ({ at, weight }) =>
-        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${weighed(weight)}</b></button>`,
+        html` <button type="button" class="jump" onClick=${() => go(at)}>${nameAt(at)} <b>${weighed(weight)}</b></button>`,
     )}`;
-  const heads = reading.heads.value;
+  const heads = chosenToken.heads.value;
   const mean =
     heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
-  const look = (/** @type {number} */ q, /** @type {number} */ k) =>
-    state.look({ query: q, key: k }, true);
-  if (reading.failed) return html`<p class="wrong legend">${reading.failed}</p>`;
+  const select = (/** @type {number} */ q, /** @type {number} */ k) =>
+    state.selectCell({ query: q, key: k }, true);
+  if (chosenToken.failed) return html`<p class="wrong legend">${chosenToken.failed}</p>`;
   return html`<div class="legend short">
     ${
       query === null || only === "column"
         ? null
         : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${mean}${list(
-            reading.row,
-            (at) => look(query, at),
+            chosenToken.row,
+            (at) => select(query, at),
             (at) => name("keys", at),
           )}</p>`
     }
@@ -142,8 +143,8 @@ function Legend({ reading, tokens, state }) {
       key === null || only === "row"
         ? null
         : html`<p><i class=${only ? "swatch shade" : "swatch under"}></i>${name("keys", key)} is looked at by${mean}${list(
-            reading.column,
-            (at) => look(at, key),
+            chosenToken.column,
+            (at) => select(at, key),
             (at) => (crosses ? name("queries", at) : name("keys", at + first)),
           )}</p>`
     }

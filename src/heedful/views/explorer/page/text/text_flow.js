@@ -1,5 +1,4 @@
-// Tokens as running text. Of a long one a window is laid out, which follows the chosen token.
-
+// Tokens as running text. Of a long text, only a window around the chosen token is rendered.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { nearest, useCursor } from "../list_navigation.js";
 import { share } from "../map/colours.js";
@@ -10,160 +9,161 @@ import { pieces } from "../tokens.js";
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
 /** @import { Axis } from "../types.js" */
-/** @import { Reading } from "./chosen_token.js" */
+/** @import { ChosenToken } from "./chosen_token.js" */
 
-export const WINDOW = 700; // tokens that are laid out
-const MARGIN = 40; // so many are to be seen around the chosen one
-const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a word piece that begins a word
+export const WINDOW = 700; // tokens that are rendered
+const MARGIN = 40; // tokens around the chosen one that the window must contain
+const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // the beginning of a word, in tokens without spaces
 
-/** Tokens after a prompt, each with the chance that the model gave it. @typedef {{prompt: number, chances: Float32Array}} Added */
+/** The probabilities of the tokens after a prompt. @typedef {{prompt: number, chances: Float32Array}} Added */
 
 /**
- * @typedef {object} Given
+ * @typedef {object} Props
  * @property {State} state
  * @property {Tokens} tokens
- * @property {Reading} reading
+ * @property {ChosenToken} chosenToken
  * @property {Axis} axis
- * @property {number} size how many tokens
- * @property {import("../segments/segments.js").Reads | null} reads which text that can be marked it is
+ * @property {number} size number of tokens
+ * @property {import("../segments/segments.js").TextRole | null} role null if the text cannot be marked
  * @property {string} label
- * @property {string} id a name of its own in the document
+ * @property {string} id unique in the document
  * @property {number | null} chosen
- * @property {number | null} other the chosen key, where it stands in this text too
- * @property {Float32Array | null} looks how much each is looked at by the token that is pointed at
- * @property {Float32Array | null} looked how much each looks at it
- * @property {number} offset the first token of `looked`
- * @property {Added | null} added the chances with which tokens were chosen
- * @property {number | null} ends where a prompt ended and the generated tokens begin
+ * @property {number | null} other the chosen key, if it is in this text
+ * @property {Float32Array | null} rowWeights the weight of the current query on each token
+ * @property {Float32Array | null} columnWeights the weight of each query on the current key
+ * @property {number} offset the token of the first query
+ * @property {Added | null} added the probabilities of generated tokens
+ * @property {number | null} promptLength the first generated token of a stitched generation
  * @property {(at: number) => void} choose
  */
 
-/** @param {Given} given */
-export function Run(given) {
-  const { state, reading, axis, size, id, chosen } = given;
+/** @param {Props} props */
+export function TextFlow(props) {
+  const { state, chosenToken, axis, size, id, chosen } = props;
   const [start, setStart] = useState(0);
-  const held = /** @type {import("../types.js").Signal<number | null>} */ (useCursor());
-  const cursor = held.value;
+  const cursorSignal = /** @type {import("../types.js").Signal<number | null>} */ (useCursor());
+  const cursor = cursorSignal.value;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const where = state.where.value;
-  const long = size > WINDOW;
-  const begun = Math.max(0, Math.min(start, size - WINDOW));
+  const callId = state.callId.value;
+  const isLong = size > WINDOW;
+  const shownStart = Math.max(0, Math.min(start, size - WINDOW));
   useLayoutEffect(() => {
-    if (chosen === null || !long) return;
-    if (chosen < begun + MARGIN || chosen >= begun + WINDOW - MARGIN)
+    if (chosen === null || !isLong) return;
+    if (chosen < shownStart + MARGIN || chosen >= shownStart + WINDOW - MARGIN)
       setStart(Math.max(0, Math.min(chosen - WINDOW / 2, size - WINDOW)));
-  }, [chosen, where]);
+  }, [chosen, callId]);
   useEffect(() => {
-    const mine = box.current?.querySelector(".mine");
-    if (mine && box.current) visible(mine, box.current);
-  }, [chosen, begun, Boolean(given.looks)]);
-  const [first, end] = [long ? begun : 0, long ? Math.min(size, begun + WINDOW) : size];
+    const chosenSpan = box.current?.querySelector(".mine");
+    if (chosenSpan && box.current) scrollIntoPage(chosenSpan, box.current);
+  }, [chosen, shownStart, Boolean(props.rowWeights)]);
+  const [first, end] = isLong ? [shownStart, Math.min(size, shownStart + WINDOW)] : [0, size];
   const point = (/** @type {number | null} */ at) => {
-    const now = reading.pointed.peek();
+    const now = chosenToken.pointed.peek();
     if (at === null ? now : now?.axis !== axis || now.at !== at)
-      reading.pointed.value = at === null ? null : { axis, at };
+      chosenToken.pointed.value = at === null ? null : { axis, at };
   };
-  const go = (/** @type {number} */ at) => {
-    const to = Math.max(0, Math.min(size - 1, at));
-    held.value = to;
+  const go = (/** @type {number} */ token) => {
+    const to = Math.max(0, Math.min(size - 1, token));
+    cursorSignal.value = to;
     point(to);
-    if (long && (to < first + 5 || to >= end - 5)) setStart(Math.max(0, to - WINDOW / 2));
+    if (isLong && (to < first + 5 || to >= end - 5)) setStart(Math.max(0, to - WINDOW / 2));
   };
-  const of = (/** @type {Event} */ event) => {
+  const tokenOf = (/** @type {Event} */ event) => {
     const token = /** @type {HTMLElement} */ (event.target).closest?.("[data-at]");
     return token ? Number(token.getAttribute("data-at")) : null;
   };
-  const marking = useMarking(state, given.reads, of);
-  const keys = (/** @type {KeyboardEvent} */ event) => {
+  const marking = useMarking(state, props.role, tokenOf);
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const now = held.peek() ?? chosen ?? first;
+    const now = cursorSignal.peek() ?? chosen ?? first;
     const to = moved(event.key, now, size, box.current);
-    if (event.shiftKey && (!marking.is || to === null)) return;
+    if (event.shiftKey && (!marking.isActive || to === null)) return;
     if (to !== null) {
       go(to);
       if (event.shiftKey) marking.extend(Math.max(0, Math.min(size - 1, to)), now);
-      else marking.leave();
-    } else if (marking.key(event.key)) held.value = now;
-    else if (event.key === "Enter" || event.key === " ") given.choose(now);
+      else marking.restart();
+    } else if (marking.key(event.key)) cursorSignal.value = now;
+    else if (event.key === "Enter" || event.key === " ") props.choose(now);
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
-  const leave = () => {
-    held.value = null;
+  const onBlur = () => {
+    cursorSignal.value = null;
     point(null);
   };
-  const spans = laid(given, first, end, cursor, marking);
+  const spans = tokenSpans(props, first, end, cursor, marking);
   const at = cursor ?? chosen;
   const active = at !== null && at >= first && at < end ? at : first;
   return html`<div class="piece">
-    ${long ? html`<${Move} size=${size} first=${first} end=${end} chosen=${chosen} label=${given.label} move=${setStart} />` : null}
-    <div class=${marking.is ? "run marking" : "run"} ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(given, first, end)} aria-label=${given.label}
-      aria-activedescendant=${`${id}-${active}`} onKeyDown=${keys} onBlur=${leave}
-      onPointerOver=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(of(e))} onPointerLeave=${() => point(null)} ...${marking.drag}
+    ${isLong ? html`<${WindowControls} size=${size} first=${first} end=${end} chosen=${chosen} label=${props.label} move=${setStart} />` : null}
+    <div class=${marking.isActive ? "run marking" : "run"} ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(props, first, end)} aria-label=${props.label}
+      aria-activedescendant=${`${id}-${active}`} onKeyDown=${onKeyDown} onBlur=${onBlur}
+      onPointerOver=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(tokenOf(e))} onPointerLeave=${() => point(null)} ...${marking.drag}
       onClick=${(/** @type {MouseEvent} */ e) => {
-        const found = of(e);
-        if (found !== null && !marking.click(e, found, held.peek() ?? chosen)) given.choose(found);
-        held.value = null;
+        const [token, from] = [tokenOf(e), cursorSignal.peek() ?? chosen];
+        if (token !== null && !marking.click(e, token, from)) props.choose(token);
+        cursorSignal.value = null;
       }}>${spans}</div></div>`;
 }
 
-/** The tokens of a window. @param {Given} given @param {number} first @param {number} end @param {number | null} cursor @param {ReturnType<typeof useMarking>} marking */
-function laid(given, first, end, cursor, marking) {
-  const { state, tokens, axis, looks, looked, offset } = given;
-  const where = state.where.value;
+/** The rendered tokens of a window. @param {Props} props @param {number} first @param {number} end @param {number | null} cursor @param {ReturnType<typeof useMarking>} marking */
+function tokenSpans(props, first, end, cursor, marking) {
+  const { state, tokens, axis, rowWeights, columnWeights, offset } = props;
+  const callId = state.callId.value;
   const colours = /** @type {import("../types.js").Colours} */ (state.colours.value);
-  const words = tokens.areWords(where, axis);
-  const most = looks ? largest(looks, 0, looks.length) : 1;
-  const mostUnder = looked ? largest(looked, 0, looked.length) : 1;
+  const areWords = tokens.areWords(callId, axis);
+  const mostInRow = rowWeights ? largest(rowWeights) : 1;
+  const mostInColumn = columnWeights ? largest(columnWeights) : 1;
   const { segments } = state;
-  const marks = marksOf(given.reads ? segments.now.value[given.reads] : [], first, end);
-  const found = [];
+  const marks = marksOf(props.role ? segments.current.value[props.role] : [], first, end);
+  const spans = [];
   for (let i = first; i < end; i++) {
-    const token = tokens.token(where, axis, i);
-    const [weight, back] = [looks?.[i] ?? Number.NaN, looked?.[i - offset] ?? Number.NaN]; // NaN: not known
+    const token = tokens.token(callId, axis, i);
+    const forward = rowWeights?.[i] ?? Number.NaN; // NaN: not loaded
+    const back = columnWeights?.[i - offset] ?? Number.NaN;
     const name = ["token"];
-    if (i === given.chosen) name.push("mine");
-    if (i === given.other) name.push("other");
+    if (i === props.chosen) name.push("mine");
+    if (i === props.other) name.push("other");
     if (i === cursor) name.push("cursor");
-    if (marking.isIn(i)) name.push("selected");
+    if (marking.isSelected(i)) name.push("selected");
     const inside = marks.inside.get(i);
     if (inside) name.push("marked");
     if (token && /[\n↵]/.test(token.text)) name.push("breaks");
     const shade =
-      looks || looked
-        ? `--share:${share(weight || 0, most, colours).toFixed(3)};--under:${share(back || 0, mostUnder, colours).toFixed(3)}`
+      rowWeights || columnWeights
+        ? `--share:${share(forward || 0, mostInRow, colours).toFixed(3)};--under:${share(back || 0, mostInColumn, colours).toFixed(3)}`
         : "";
     const style = inside ? `${shade};--lines:${lines(inside)}` : shade;
-    if (given.ends === i)
-      found.push(
+    if (props.promptLength === i)
+      spans.push(
         html`<span class="ends" key="ends" role="presentation">generated from here</span>`,
       );
-    if (words && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
-      found.push(" ");
-    for (const one of marks.begins.get(i) ?? []) found.push(tag(one, i));
-    const chance =
-      given.added && i >= given.added.prompt
-        ? given.added.chances[i - given.added.prompt]
+    if (areWords && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
+      spans.push(" ");
+    for (const segment of marks.begins.get(i) ?? []) spans.push(tag(segment, i));
+    const probability =
+      props.added && i >= props.added.prompt
+        ? props.added.chances[i - props.added.prompt]
         : undefined;
-    const isChosen = chance !== undefined;
-    const shares = [
-      ...(inside ?? []).map((one) => `in ${one.name}`),
-      isChosen ? `probability ${percent(chance)}` : "",
-      Number.isNaN(weight) ? "" : `looked at ${weighed(weight)}`,
-      Number.isNaN(back) ? "" : `looks back ${weighed(back)}`,
+    const isGenerated = probability !== undefined;
+    const details = [
+      ...(inside ?? []).map(({ name }) => `in ${name}`),
+      isGenerated ? `probability ${percent(probability)}` : "",
+      Number.isNaN(forward) ? "" : `receives ${weighed(forward)}`,
+      Number.isNaN(back) ? "" : `gives ${weighed(back)}`,
     ].filter(Boolean);
-    found.push(html`<span key=${i} id=${`${given.id}-${i}`} class=${name.join(" ")} style=${style} data-chance=${isChosen ? Math.round(chance * 100) : undefined} role="option" data-at=${i}
-      aria-selected=${i === given.chosen} aria-label=${`${tokens.label(where, axis, i)}, ${i}${shares.length ? `, ${shares.join(", ")}` : ""}`} title=${`${i}${shares.length ? ` · ${shares.join(" · ")}` : ""}`}>${shown(token, i, words)}</span>`);
+    spans.push(html`<span key=${i} id=${`${props.id}-${i}`} class=${name.join(" ")} style=${style} data-chance=${isGenerated ? Math.round(probability * 100) : undefined} role="option" data-at=${i}
+      aria-selected=${i === props.chosen} aria-label=${`${tokens.label(callId, axis, i)}, ${i}${details.length ? `, ${details.join(", ")}` : ""}`} title=${`${i}${details.length ? ` · ${details.join(" · ")}` : ""}`}>${tokenText(token, i, areWords)}</span>`);
   }
-  return found;
+  return spans;
 }
 
-/** A token's letters, its spaces as spaces and its line ends as line ends. @param {{text: string, length?: number} | null | undefined} token @param {number} at @param {boolean} words */
-function shown(token, at, words) {
-  if (!token) return html`<bdi class="place">${token === null ? at : "…"}</bdi>`;
-  const more = words && token.text.startsWith("##");
-  return html`<bdi>${pieces(more ? token.text.slice(2) : token.text, token.length).map(
+/** A token's characters, with true spaces and line breaks. @param {{text: string, length?: number} | null | undefined} token @param {number} index @param {boolean} areWords */
+function tokenText(token, index, areWords) {
+  if (!token) return html`<bdi class="place">${token === null ? index : "…"}</bdi>`;
+  const continues = areWords && token.text.startsWith("##");
+  return html`<bdi>${pieces(continues ? token.text.slice(2) : token.text, token.length).map(
     ({ kind, text }) =>
       kind === "letters"
         ? text
@@ -173,23 +173,23 @@ function shown(token, at, words) {
   )}</bdi>`;
 }
 
-/** The largest of a part, not 0. @param {Float32Array} data @param {number} from @param {number} to */
-function largest(data, from, to) {
+/** The largest weight; never 0. @param {Float32Array} data */
+function largest(data) {
   let most = 1e-9;
-  for (let i = from; i < to; i++) if (data[i] > most) most = data[i];
+  for (const weight of data) if (weight > most) most = weight;
   return most;
 }
 
-/** Of a text that begins from the right, so that its tokens follow each other as they are read. @param {Given} given @param {number} first @param {number} end */
+/** The direction of a text, from its first letter. @param {Props} props @param {number} first @param {number} end */
 function direction({ state, tokens, axis }, first, end) {
   for (let i = first; i < Math.min(end, first + 60); i++) {
-    const strong = tokens.token(state.where.value, axis, i)?.text.match(/\p{L}/u)?.[0];
+    const strong = tokens.token(state.callId.value, axis, i)?.text.match(/\p{L}/u)?.[0];
     if (strong) return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(strong) ? "rtl" : "ltr";
   }
   return "ltr";
 }
 
-/** Where a key leads: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box */
+/** The token to which a key moves: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box */
 function moved(key, now, size, box) {
   const back = box?.dir === "rtl" ? -1 : 1;
   if (key === "ArrowLeft") return now - back;
@@ -205,32 +205,32 @@ function moved(key, now, size, box) {
     const { left, top } = token.getBoundingClientRect();
     return { x: left, y: top };
   });
-  const at = (/** @type {Element} */ token) => Number(token.getAttribute("data-at"));
-  const mine = tokens.findIndex((token) => at(token) === now);
-  return mine < 0 ? now + down * 10 : at(tokens[nearest(places, mine, down)]);
+  const indexOf = (/** @type {Element} */ token) => Number(token.getAttribute("data-at"));
+  const current = tokens.findIndex((token) => indexOf(token) === now);
+  return current < 0 ? now + down * 10 : indexOf(tokens[nearest(places, current, down)]);
 }
 
-/** Scroll what holds a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */
-function visible(part, box) {
+/** Scroll the ancestors of a box inside the page until an element of it is visible. @param {Element} element @param {HTMLElement} box */
+function scrollIntoPage(element, box) {
   for (
-    let holder = box.parentElement;
-    holder && !holder.matches(".page");
-    holder = holder.parentElement
+    let parent = box.parentElement;
+    parent && !parent.matches(".page");
+    parent = parent.parentElement
   ) {
-    if (holder.scrollHeight <= holder.clientHeight) continue;
-    const [at, of] = [part.getBoundingClientRect(), holder.getBoundingClientRect()];
-    if (at.top < of.top + 40) holder.scrollTop -= of.top + 40 - at.top;
-    else if (at.bottom > of.bottom - 10) holder.scrollTop += at.bottom - of.bottom + 10;
+    if (parent.scrollHeight <= parent.clientHeight) continue;
+    const [inner, outer] = [element.getBoundingClientRect(), parent.getBoundingClientRect()];
+    if (inner.top < outer.top + 40) parent.scrollTop -= outer.top + 40 - inner.top;
+    else if (inner.bottom > outer.bottom - 10) parent.scrollTop += inner.bottom - outer.bottom + 10;
   }
 }
 
-/** Which part of a long text is laid out. @param {{size: number, first: number, end: number, chosen: number | null, label: string, move: (start: number) => void}} given */
-function Move({ size, first, end, chosen, label, move }) {
-  const away = chosen !== null && (chosen < first || chosen >= end);
+/** Controls for the rendered window of a long text. @param {{size: number, first: number, end: number, chosen: number | null, label: string, move: (start: number) => void}} props */
+function WindowControls({ size, first, end, chosen, label, move }) {
+  const isOutside = chosen !== null && (chosen < first || chosen >= end);
   const number = (/** @type {number} */ n) => n.toLocaleString("en");
   return html`<div class="move"><button type="button" disabled=${first === 0} onClick=${() => move(Math.max(0, first - WINDOW + 50))}>earlier</button>
     <input type="range" aria-label=${`Part of ${label} that is shown`} min="0" max=${size - WINDOW} step="1" value=${first} aria-valuetext=${`tokens ${number(first)} to ${number(end - 1)}`} onInput=${(/** @type {Event} */ e) => move(Number(/** @type {HTMLInputElement} */ (e.target).value))} />
     <button type="button" disabled=${end >= size} onClick=${() => move(Math.min(size - WINDOW, first + WINDOW - 50))}>later</button>
     <span class="quiet">tokens ${number(first)} to ${number(end - 1)} of ${number(size)}</span>
-    ${away ? html`<button type="button" onClick=${() => move(Math.max(0, /** @type {number} */ (chosen) - WINDOW / 2))}>back to the chosen token</button>` : null}</div>`;
+    ${isOutside ? html`<button type="button" onClick=${() => move(Math.max(0, /** @type {number} */ (chosen) - WINDOW / 2))}>back to the chosen token</button>` : null}</div>`;
 }

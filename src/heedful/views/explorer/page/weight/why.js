@@ -1,45 +1,45 @@
-// Why a weight is as large as it is, in a sentence or two.
+// Sentences that explain the size of a weight.
 import { percent } from "../number_format.js";
 import { number } from "../wire.js";
 
 /** @import { Answer } from "../types.js" */
 
 /**
- * @param {Answer} made what the source says of one weight
- * @param {number} at its key
+ * @param {Answer} answer the source's answer about the weight
+ * @param {number} key its key
  * @param {(key: number) => string} name a key's token and position
  * @returns {string[]} sentences
  */
-export function why(made, at, name) {
-  if (made.hidden) return ["The mask hides this key from the query, so it can get nothing."];
-  const found = [];
-  if (made.seen === 1 && made.sink == null)
-    found.push("The query may see no other key, so this one gets the whole row.");
-  else found.push(beside(made, at, name));
-  const sum = summed(made);
-  if (sum) found.push(sum);
-  const added = number(made.bias);
-  if (Math.abs(added) > 0.5)
-    found.push(`The bias ${added > 0 ? "adds" : "takes"} ${Math.abs(added).toFixed(2)}.`);
-  if (made.sink != null) found.push(learned(made));
-  return found.filter(Boolean);
+export function why(answer, key, name) {
+  if (answer.hidden) return ["The mask excludes this key for the query, so its weight is zero."];
+  const sentences = [];
+  if (answer.seen === 1 && answer.sink == null)
+    sentences.push("The query may attend to no other key, so this key gets all the weight.");
+  else sentences.push(comparison(answer, key, name));
+  const sum = dimensionSentence(answer);
+  if (sum) sentences.push(sum);
+  const bias = number(answer.bias);
+  if (Math.abs(bias) > 0.5)
+    sentences.push(`The bias ${bias > 0 ? "adds" : "subtracts"} ${Math.abs(bias).toFixed(2)}.`);
+  if (answer.sink != null) sentences.push(sinkSentence(answer));
+  return sentences.filter(Boolean);
 }
 
-/** How it stands beside the others of its row. @param {Answer} made @param {number} at @param {(key: number) => string} name */
-function beside(made, at, name) {
-  const [keys, scores] = [made.rivals.data, made.scores.data];
-  const other = keys[0] === at ? 1 : 0;
+/** Compare the score with the best other score of the row. @param {Answer} answer @param {number} key @param {(key: number) => string} name */
+function comparison(answer, key, name) {
+  const [keys, scores] = [answer.rivals.data, answer.scores.data];
+  const other = keys[0] === key ? 1 : 0;
   if (other >= keys.length) return "";
-  const gap = number(made.score) - scores[other];
-  const who = name(keys[other]);
-  if (made.rank > 1)
-    return `Its score is ${(-gap).toFixed(2)} below the best one, that of ${who}, which therefore gets ${times(Math.exp(-gap))} its weight.`;
-  if (gap < 0.005) return `${who} has the same score, and the same weight.`;
-  const left =
+  const gap = number(answer.score) - scores[other];
+  const otherName = name(keys[other]);
+  if (answer.rank > 1)
+    return `Its score is ${(-gap).toFixed(2)} below the highest, that of ${otherName}, which therefore gets ${times(Math.exp(-gap))} this weight.`;
+  if (gap < 0.005) return `${otherName} has the same score, and the same weight.`;
+  const ratio =
     Math.exp(-gap) < 0.001
       ? "less than 0.1\u00a0%"
       : `e^−${gap.toFixed(2)} = ${percent(Math.exp(-gap))}`;
-  return `The next key, ${who}, scores ${gap.toFixed(2)} lower, which leaves it ${left} of this weight.`;
+  return `The next key, ${otherName}, scores ${gap.toFixed(2)} lower, so its weight is ${ratio} of this one.`;
 }
 
 /** @param {number} factor */
@@ -48,29 +48,29 @@ function times(factor) {
   return `${factor < 10 ? factor.toFixed(1) : Math.round(factor).toLocaleString("en")} times`;
 }
 
-/** Which dimension the score is made of. @param {Answer} made */
-function summed(made) {
-  const products = made.products.data;
-  const sum = number(made.product);
+/** The dimension that contributes most to the score. @param {Answer} answer */
+function dimensionSentence(answer) {
+  const products = answer.products.data;
+  const sum = number(answer.product);
   if (products.length < 2 || Math.abs(sum) < 1e-6) return "";
-  /** @type {number[]} positive: towards the sum */
+  /** @type {number[]} positive: of the sign of the sum */
   const pulls = Array.from(products, (product) => product * Math.sign(sum));
   const [best, against] = [Math.max(...pulls), Math.min(...pulls)].map((x) => pulls.indexOf(x));
   const share = products[best] / sum;
   const all = sum > 0 ? "query · key" : "query · key (which is negative)";
-  if (share <= 1) return `Dimension ${best} alone gives ${percent(share)} of ${all}.`;
-  const back =
+  if (share <= 1) return `Dimension ${best} alone contributes ${percent(share)} of ${all}.`;
+  const opposite =
     pulls[against] < 0
-      ? `, and others take it back, dimension ${against} most: ${signed(products[against])}`
+      ? `; others act against it, most of all dimension ${against}: ${signed(products[against])}`
       : "";
-  return `Dimension ${best} alone gives ${signed(products[best])} of the ${signed(sum)}${back}.`;
+  return `Dimension ${best} alone contributes ${signed(products[best])} of the ${signed(sum)}${opposite}.`;
 }
 
 /** @param {number} value */
 const signed = (value) => value.toFixed(2).replace("-", "−");
 
-/** What the model's own sink takes. @param {Answer} made */
-function learned(made) {
-  const share = Math.exp(number(made.sink) - number(made.log_sum_exp));
+/** The share of the learned sink. @param {Answer} answer */
+function sinkSentence(answer) {
+  const share = Math.exp(number(answer.sink) - number(answer.log_sum_exp));
   return `The learned sink takes ${percent(share)} of the row.`;
 }
