@@ -98,12 +98,12 @@ def test_each_length_is_what_one_pass_over_it_gives_and_chances_are_the_models_o
         for n, call in enumerate(recording):
             where = f"{status['recording']}.0.{n}.{size}"
             weights = call.weights(2)
-            head, found = unpacked(session.handle("tile", {"call": where, "place": "2,0,0,0"}))
+            head, arrays = unpacked(session.handle("tile", {"call": where, "place": "2,0,0,0"}))
             hidden = torch.full((size, size), torch.nan).triu(1)
-            np.testing.assert_allclose(found["tile"], weights + hidden, atol=1e-6)
+            np.testing.assert_allclose(arrays["tile"], weights + hidden, atol=1e-6)
             words = {"call": where, "heads": "2", "at": str(size - 1)}
-            _, found = unpacked(session.handle("row", words))
-            np.testing.assert_allclose(found["weights"], weights[-1], atol=1e-6)
+            _, arrays = unpacked(session.handle("row", words))
+            np.testing.assert_allclose(arrays["weights"], weights[-1], atol=1e-6)
         words = {"call": where, "axis": "keys", "start": "0", "stop": "99"}
         head, _ = unpacked(session.handle("tokens", words))
         assert head["tokens"] == LETTERS.pieces(session.ids[:size])

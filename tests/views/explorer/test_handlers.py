@@ -55,20 +55,20 @@ def test_rows_columns_and_parts_are_the_weights(recordings, kind):
     for heads in ([0], [H - 1], list(range(H))):
         mean = weights[heads].mean(0)
         numbers = ",".join(map(str, heads))
-        head, found = ask("row", where, heads=numbers, at=N - 1)
+        head, arrays = ask("row", where, heads=numbers, at=N - 1)
         assert head["word"] == "exact"
-        np.testing.assert_allclose(found["weights"], mean[N - 1], atol=2e-6)
+        np.testing.assert_allclose(arrays["weights"], mean[N - 1], atol=2e-6)
         rows = torch.stack([call.weights(call.heads[i], [N - 1])[0] for i in heads])
-        np.testing.assert_array_equal(found["weights"], rows.mean(0))
-        head, found = ask("column", where, heads=numbers, at=1)
+        np.testing.assert_array_equal(arrays["weights"], rows.mean(0))
+        head, arrays = ask("column", where, heads=numbers, at=1)
         assert head["word"] == "exact"
-        np.testing.assert_allclose(found["weights"], mean[:, 1], atol=2e-6)
+        np.testing.assert_allclose(arrays["weights"], mean[:, 1], atol=2e-6)
     region = {"queries": f"1-{N}", "keys": f"0-{M - 1}"}
-    head, found = ask("part", where, head=H - 1, **region)
-    np.testing.assert_array_equal(found["weights"], call.weights(H - 1, slice(1, N), slice(M - 1)))
+    head, arrays = ask("part", where, head=H - 1, **region)
+    np.testing.assert_array_equal(arrays["weights"], call.weights(H - 1, slice(1, N), slice(M - 1)))
     mask, shape = call.causes.mask, call.shape
     seen = torch.ones(shape).bool() if mask is None else mask.crop(shape).expand(shape)
-    np.testing.assert_array_equal(found["seen"], seen[H - 1, 1:N, : M - 1])
+    np.testing.assert_array_equal(arrays["seen"], seen[H - 1, 1:N, : M - 1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,13 +76,13 @@ def test_a_cell_is_the_weight_with_its_rivals(recordings, kind):
     ask, (call, where) = asking(recordings[kind]), last_of(recordings[kind], kind)
     H, N, M = call.shape
     for query, key in ((N - 1, 0), (1, M - 1), (0, 0)):
-        head, found = ask("cell", where, head=H - 1, query=query, key=key)
+        head, arrays = ask("cell", where, head=H - 1, query=query, key=key)
         row = call.weights(H - 1, [query])[0]
         assert head["weight"] == pytest.approx(float(row[key]), abs=1e-7)
         assert head["rank"] == 1 + int((row > row[key]).sum()) or head["hidden"]
-        best = row.sort(descending=True).values[: len(found["weights"])]
-        np.testing.assert_allclose(found["weights"], best, atol=1e-6)
-        np.testing.assert_allclose(row[found["rivals"].tolist()], best, atol=1e-7)
+        best = row.sort(descending=True).values[: len(arrays["weights"])]
+        np.testing.assert_allclose(arrays["weights"], best, atol=1e-6)
+        np.testing.assert_allclose(row[arrays["rivals"].tolist()], best, atol=1e-7)
         assert head["seen"] == int((call.one_weight(H - 1, query, key).scores > -math.inf).sum())
     assert (head["proof"], head["layout"]) == (call.proof, call.layout)
     assert (head["value"] is not None) == (kind == "with values")
@@ -97,14 +97,14 @@ def test_heads_are_those_of_the_recording(recordings, kind):
         pytest.skip("its list of heads is of its passes")
     ask, heads = asking(recordings[kind]), recordings[kind].heads()
     for call in range(len(list(recordings[kind]))):
-        head, found = ask("scores", f"0.0.{call}")
+        head, arrays = ask("scores", f"0.0.{call}")
         expected = [head for head in heads if head.call == call]
         assert (head["word"], head["kinds"]) == ("exact", [head.kind for head in expected])
         for name in expected[0].scores:
             for prefix, field in (("", "scores"), ("chance ", "chance"), ("queries ", "queries")):
                 numbers = [getattr(each, field)[name] for each in expected]
                 numbers = [math.nan if number is None else number for number in numbers]
-                np.testing.assert_array_equal(found[prefix + name], np.float32(numbers))
+                np.testing.assert_array_equal(arrays[prefix + name], np.float32(numbers))
 
 
 def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch):
@@ -112,9 +112,9 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
     monkeypatch.setattr(of_overview, "FEW", 0)
     monkeypatch.setattr(of_overview, "BAND", 600 * 5)
     ask = asking(recordings["long"])
-    head, found = ask("scores")
+    head, arrays = ask("scores")
     assert (head["word"], head["done"], head["kinds"]) == ("sampled", 0, ["", ""])
-    assert np.isnan(found["sink"]).all()
+    assert np.isnan(arrays["sink"]).all()
     head, maps = ask("small")
     exact = call.heatmap(32, reduce="max").numpy()
     assert (head["word"], maps["maps"].shape) == ("sampled", exact.shape)
@@ -122,17 +122,17 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
     work = ask.handlers.background.work
     left = iter([True] * 17)
     work(lambda: next(left, False))  # eight runs of each of two heads
-    head, found = ask("scores")
+    head, arrays = ask("scores")
     assert head["word"] == "sampled"
     assert head["kinds"] != ["", ""]
-    np.testing.assert_allclose(found["broad"], [each.broad for each in heads], atol=0.1)
-    assert 0 < found["queries broad"][0] <= 8 * 16
+    np.testing.assert_allclose(arrays["broad"], [each.broad for each in heads], atol=0.1)
+    assert 0 < arrays["queries broad"][0] <= 8 * 16
     while work():
         pass
-    head, found = ask("scores")
+    head, arrays = ask("scores")
     assert (head["word"], head["kinds"]) == ("exact", [each.kind for each in heads])
     for name, number in heads[1].scores.items():
-        assert found[name][1] == pytest.approx(number, abs=1e-6, nan_ok=True) or number is None
+        assert arrays[name][1] == pytest.approx(number, abs=1e-6, nan_ok=True) or number is None
     head, maps = ask("small")
     assert head["word"] == "exact"
     np.testing.assert_allclose(maps["maps"], exact, atol=1e-5)
@@ -143,13 +143,13 @@ def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
     monkeypatch.setattr(tiles, "SIDE", 16)
     [call] = recordings["long"]
     ask = asking(recordings["long"])
-    head, found = ask("tile", place="1,5,0,0", reduce="max")
+    head, arrays = ask("tile", place="1,5,0,0", reduce="max")
     assert (head["word"], head["done"]) == ("sampled", 0)
     while ask.handlers.background.work():
         pass
     head, exact = ask("tile", place="1,5,0,0", reduce="max")
     assert head["word"] == "exact"
-    assert (np.isnan(found["tile"]) >= np.isnan(exact["tile"])).all()
+    assert (np.isnan(arrays["tile"]) >= np.isnan(exact["tile"])).all()
     whole = call.weights(1)[:512, :512].unflatten(1, (-1, 32)).unflatten(0, (-1, 32))
     expected = torch.where(torch.ones(16, 16).tril() > 0, whole.amax((1, 3)), torch.nan)
     np.testing.assert_allclose(exact["tile"], expected, atol=4e-6)
@@ -164,18 +164,18 @@ def test_where_rows_are_not_known_they_are_computed_meanwhile(recordings, monkey
     shown = ask.handlers.catalogue.call(0, 0, 0)
     shown.sums = RowSums(torch.full((2, 600), torch.nan), torch.arange(600))
     words = {"column": {"heads": 1, "at": 7}, "tile": {"place": "1,0,1,1"}}[question]
-    head, found = ask(question, **words)
+    head, arrays = ask(question, **words)
     assert (head["word"], head["done"]) == ("sampled", 0)
     if question == "column":
-        known = ~np.isnan(found["weights"])
+        known = ~np.isnan(arrays["weights"])
         assert 0 < known.sum() < 600
-        np.testing.assert_allclose(found["weights"][known], weights[known, 7], atol=1e-6)
+        np.testing.assert_allclose(arrays["weights"][known], weights[known, 7], atol=1e-6)
     while ask.handlers.background.work():
         pass
-    head, found = ask(question, **words)
+    head, arrays = ask(question, **words)
     assert head == {"word": "exact"}
     if question == "column":
-        np.testing.assert_allclose(found["weights"], weights[:, 7], atol=2e-6)
+        np.testing.assert_allclose(arrays["weights"], weights[:, 7], atol=2e-6)
 
 
 def test_the_strongest_cells_are_those_of_the_region(recordings, monkeypatch):
@@ -184,9 +184,9 @@ def test_the_strongest_cells_are_those_of_the_region(recordings, monkeypatch):
     part = call.weights(0)[100:500, 50:300]
     best = part.flatten().sort(descending=True).values[:9]
 
-    def compare(found):
-        np.testing.assert_allclose([cell[0] for cell in found], best, atol=2e-6)
-        for weight, query, key in found:
+    def compare(cells):
+        np.testing.assert_allclose([cell[0] for cell in cells], best, atol=2e-6)
+        for weight, query, key in cells:
             assert weight == pytest.approx(float(part[query - 100, key - 50]), abs=2e-6)
 
     head, _ = ask("strongest", **region)
@@ -215,13 +215,13 @@ def test_tokens_are_cut_and_found_whatever_their_case():
     assert head["tokens"][0] == every_kind.EVIL
     assert head["tokens"][long] == ("long" * 2500)[:200]
     assert head["cut"] == {str(long): 10_000}
-    head, found = ask("find", axis="keys", text="LONG")
-    assert (head["count"], found["places"].tolist()) == (1, [long])
+    head, arrays = ask("find", axis="keys", text="LONG")
+    assert (head["count"], arrays["places"].tolist()) == (1, [long])
     assert ask("find", axis="queries", text="nowhere")[0]["count"] == 0
     words = every_kind.long(5)
     words.tokens = [["fit", " it", "city", "It", "no"]]
-    _, found = asking(words)("find", axis="keys", text="it")
-    assert found["places"].tolist() == [1, 3, 0, 2]  # whole tokens before parts of others
+    _, arrays = asking(words)("find", axis="keys", text="it")
+    assert arrays["places"].tolist() == [1, 3, 0, 2]  # whole tokens before parts of others
     assert asking(every_kind.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"] is None
 
 
@@ -242,18 +242,18 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
     }.items():
         with pytest.raises(RunError, match="not recorded correctly"):
             ask(question, "0.0.1", **words)
-    head, found = ask("scores", "0.0.1")
+    head, arrays = ask("scores", "0.0.1")
     assert head["kinds"] == ["-"] * 3
-    assert np.isnan(found["sink"]).all()
+    assert np.isnan(arrays["sink"]).all()
     assert ask("row", heads=0, at=0)[0]["word"] == "exact"
 
 
 def expected(call, keys, queries):
     """Shares and chances from the library's table, (H, A, B), and queries, (H, A)."""
-    found = call.segments(keys, queries=queries)
-    from_ = list(dict.fromkeys(row.from_ for row in found))
-    to = [name for name in dict.fromkeys(row.to for row in found) if name != "learned sink"]
-    rows = {(row.head, row.from_, row.to): row for row in found}
+    table = call.segments(keys, queries=queries)
+    from_ = list(dict.fromkeys(row.from_ for row in table))
+    to = [name for name in dict.fromkeys(row.to for row in table) if name != "learned sink"]
+    rows = {(row.head, row.from_, row.to): row for row in table}
     parts = [[[rows[head, a, b] for b in to] for a in from_] for head in call.heads]
 
     def numbers(name):
@@ -279,20 +279,20 @@ def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch
     queries = None
     if call.is_cross:
         queries, words["queries"] = {"late": slice(1, N)}, f"1-{N}"
-    about, found = ask("segments", where, **words)
+    about, arrays = ask("segments", where, **words)
     if in_steps:
         assert about["word"] != "exact"
-        assert not found
+        assert not arrays
         assert about["done"] == 0
         while ask.handlers.background.work(iter([True, False]).__next__):
-            about, found = ask("segments", where, **words)
+            about, arrays = ask("segments", where, **words)
             assert about["word"] == "exact" or 0 < about["done"] < 1
     assert about["word"] == "exact"
     assert about["sinks"] == (kind == "sinks")
     true = expected(call, keys, queries)
     for name, numbers in true.items():
-        np.testing.assert_allclose(found[name], numbers, atol=1e-6, err_msg=name)
-    np.testing.assert_array_equal(found["keys"][:3], [2, 2, 2])
+        np.testing.assert_allclose(arrays[name], numbers, atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(arrays["keys"][:3], [2, 2, 2])
 
 
 def test_what_is_marked_at_first_and_which_text_a_call_reads(recordings):

@@ -40,19 +40,19 @@ def random_ones(heads, tokens, width=16):
 
 def elements(page):
     """The inflated contents of the inert script elements, by id."""
-    found = re.findall(r'<script type="application/octet-stream" id="([^"]+)">([^<]*)<', page)
-    return {name: zlib.decompress(base64.b64decode(text)) for name, text in found}
+    matches = re.findall(r'<script type="application/octet-stream" id="([^"]+)">([^<]*)<', page)
+    return {name: zlib.decompress(base64.b64decode(text)) for name, text in matches}
 
 
 def parts_of(data):
     """The parts of the data as (head, arrays), by name."""
-    found = {}
+    parts = {}
     while data:
         (length,) = struct.unpack_from("<I", data)
         head, arrays = unpacked(data[4 : 4 + length])
-        found[head.pop("part")] = head, arrays
+        parts[head.pop("part")] = head, arrays
         data = data[4 + length :]
-    return found
+    return parts
 
 
 def numbers_of(head, arrays):
@@ -107,7 +107,7 @@ def test_what_there_is_no_room_for_is_refused(tmp_path):
 @pytest.mark.parametrize("side", [2, 9, 32])
 @pytest.mark.parametrize("window", [None, 5])
 def test_pictures_by_definition(side, window):
-    """Gathered in two runs of rows, which begin within a cell."""
+    """Two runs of rows, of which the second begins within a cell."""
     call, size = of_gpt(6, SENTENCE * 3, window=window)[1], 3 * len(SENTENCE)
     thumbnails = Thumbnails(call, side)
     for run in (range(29), range(29, size)):

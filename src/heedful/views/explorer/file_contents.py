@@ -21,7 +21,7 @@ from heedful.recording.head_scores import ScoreGatherer
 from heedful.recording.progress import OnProgress, Progress
 from heedful.views.explorer.catalogue import Catalogue, call_id
 from heedful.views.explorer.handlers import LONGEST, Handlers, Indices
-from heedful.views.explorer.overview import SMALL, Thumbnails, head_scores
+from heedful.views.explorer.overview import SMALL, Thumbnails, head_data
 from heedful.views.explorer.stored_inputs import StoredInputs
 from heedful.views.explorer.text import image_axes, image_data, image_of, image_size
 from heedful.views.explorer.wire import packed, unpacked
@@ -111,7 +111,7 @@ class FileContents:
         call, chance_scores = self.catalogue.scored(*indices)
         gathering, thumbnails = ScoreGatherer(call, chance_scores), Thumbnails(call, side)
         gathering.add_rows(range(call.shape[1]), thumbnails, Progress(tell))
-        kinds, numbers = head_scores(call, gathering.evidence())
+        kinds, numbers = head_data(call, gathering.evidence())
         small = _half_up(thumbnails.result()).masked_fill(thumbnails.hidden(call), torch.nan)
         inputs = StoredInputs(call_id(indices), self.catalogue.call(*indices), bits)
         for place, kind in enumerate(kinds):

@@ -138,7 +138,7 @@ class Generation:
         return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
     def alternatives(self, position: Any) -> bytes:
-        """Return the likeliest other tokens at a position after the prompt; the last is the next.
+        """Return the likeliest other tokens at a position, from the end of the prompt to the next.
 
         Raises:
             ArgumentError: a position outside this range.
@@ -279,7 +279,7 @@ class Generation:
 
 
 def recording_file(catalogue: Catalogue, request: Request) -> bytes:
-    """Return the recording file of a live text, with the number of tokens in the call's indices.
+    """Return the recording file of a live text; its fourth index is the number of tokens.
 
     Raises:
         ArgumentError: a call without a number of tokens.

@@ -134,7 +134,7 @@ class Handlers:
         if len(rows) * len(columns) <= tiles.CELLS:
             sums = self._missing_sums(indices, [head], rows)
             if not sums:
-                # for half precision, the log-sum-exps of the model's kernel are inexact, too
+                # in half precision, the log-sum-exps of the model's kernel are inexact
                 is_half = call.causes.query.element_size() < 4 and not tiles.is_small(call, tile)
                 word = "half precision" if is_half else "exact"
                 return packed({"word": word}, tile=tiles.exact(call, tile))

@@ -28,7 +28,7 @@ Work = Callable[[Callable[[], bool]], bool]
 
 
 class FaultError(RunError):
-    """An unexpected exception, which is none of heedful's errors, in one line."""
+    """An unexpected exception as an error of one line."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Job(ABC):
 
 
 def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
-    """Split rows of `width` weights into runs of at most `weights`, each with the share up to it.
+    """Yield runs of rows with at most `weights` weights each, after the share completed with it.
 
     >>> list(bands(range(5), 10, 20))
     [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]

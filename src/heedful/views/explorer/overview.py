@@ -61,7 +61,7 @@ class Overview(Job):
         The numbers are the scores and means by their names. Each score also has "chance …", its
         expectation for shuffled keys, and "queries …", the number of queries it is based on.
         """
-        kinds, numbers = head_scores(self.call, self._numbers)
+        kinds, numbers = head_data(self.call, self._numbers)
         pairs = zip(kinds, self._has_scores, strict=True)
         return [kind if scored or self.is_complete else "" for kind, scored in pairs], numbers
 
@@ -116,7 +116,7 @@ class Overview(Job):
         return torch.stack(maps)
 
 
-def head_scores(
+def head_data(
     call: Call, evidence: dict[str, ScoreEvidence]
 ) -> tuple[list[str], dict[str, Tensor]]:
     """Return the kind of each head and its numbers, in the form of `Overview.heads`."""

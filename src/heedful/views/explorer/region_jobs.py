@@ -141,11 +141,11 @@ def shares(call: Call, keys: Segments, queries: Segments | None = None) -> Share
         queries: those of the queries; default each query has the segment of its own position.
     """
     _, N, M = call.shape
-    key_masks = _masks(keys, M)
-    of_queries = query_masks(call, key_masks) if queries is None else _masks(queries, N)
+    key_segments = _masks(keys, M)
+    query_segments = query_masks(call, key_segments) if queries is None else _masks(queries, N)
     stacked = [torch.stack([*with_rest(masks, size).values()])
                if size else torch.zeros(len(masks), 0, dtype=torch.bool, device="cpu")
-               for masks, size in ((of_queries, N), (key_masks, M))]  # fmt: skip
+               for masks, size in ((query_segments, N), (key_segments, M))]  # fmt: skip
     return Shares(call, *stacked)
 
 

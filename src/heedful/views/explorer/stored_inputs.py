@@ -87,7 +87,7 @@ class StoredInputs:
 
     @cached_property
     def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:
-        """The part of each head's bias, or of all heads', and the bias with rounded numbers."""
+        """The parts of the bias, one for each head or one for all, and the rounded bias."""
         inputs = self._inputs
         if inputs.bias is None:
             return [], inputs.query[:0]
@@ -148,7 +148,7 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
 
 
 def _by_distance(bias: Tensor) -> Tensor | None:
-    """Return the bias by distance, (h, N + M − 1), indexed by m − n + N − 1; None if it varies."""
+    """Return the bias by distance m − n + N − 1, (h, N + M − 1); None if it has other structure."""
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):

@@ -21,7 +21,7 @@ UNCHANGED = (torch.float16, torch.uint8)  # types that are sent as they are
 
 
 def packed(head: Mapping[str, Any], /, **arrays: Tensor) -> bytes:
-    """Pack a header and named arrays; types become float32 or int32, except `UNCHANGED`.
+    """Pack a header and named arrays, as float32 or int32 unless their type is in `UNCHANGED`.
 
     >>> data = packed({"word": "exact"}, map=torch.zeros(2, 3))
     >>> unpacked(data)[0]["word"], unpacked(data)[1]["map"].shape
