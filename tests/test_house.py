@@ -274,12 +274,9 @@ def test_modules_have_docstrings_and_no_assertions(path):
 
 
 VAGUE = {"one", "found", "told", "asked", "said"}
-NESTED = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # what parentheses hold, two more deep
-BOUND = re.compile(  # in JavaScript: after const, let, var or function; parameters; before =>
-    r"\b(?:const|let|var|import)\s+(\{[^}]*\}|\[[^\]]*\]|[^=;]*?)\s*(?:=|;|\bof\b|\bin\b|\bfrom\b)"
-    rf"|\bfunction\s*(\w*\s*\({NESTED}\))|^\s+(?:async )?\w+(\({NESTED}\)) {{$"
-    rf"|\bcatch (\(\w+\))|(\({NESTED}\)|\b\w+)\s*=>",
-    re.MULTILINE,
+BOUND = re.compile(  # in JavaScript: after const, let or catch; parameters of functions
+    r"\b(?:const|let)\s+([\w\s,{}\[\]]+?)\s*(?:=|;|\bof\b)|\bcatch \((\w+)\)"
+    r"|\(([\w\s,{}\[\]=]*)\)\s*(?:=>|\{)|\b(\w+)\s*=>"
 )
 
 
@@ -292,13 +289,10 @@ def variables(path):
                 if not isinstance(getattr(node, "ctx", node), ast.Load | ast.keyword):
                     yield getattr(node, field, None), getattr(node, "lineno", 0)
         return
-    text = re.sub(
-        r"/\*.*?\*/|(?<!:)//.*?$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S
-    )
+    text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r".", "", m[0]), text, flags=re.DOTALL)
     for match in BOUND.finditer(text):
-        start = match.start(match.lastindex)
-        for name in re.finditer(r"(?<![.\w])\w+(?!\s*:)\b", match[match.lastindex]):
-            yield name[0], text.count("\n", 0, start + name.start()) + 1
+        for name in re.findall(r"\w+", match[match.lastindex]):
+            yield name, text.count("\n", 0, match.start()) + 1
 
 
 def test_no_variable_has_a_vague_name():
@@ -342,3 +336,27 @@ def test_no_pickle_and_no_stub():
     for path in modules():
         text = path.read_text("utf-8")
         assert not re.search(rf"(?<!allow-)\bpickle\b|{loads}|torch\.save|TODO|FIXME", text), path
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def floors_in_contributing(header):
+    """Return the module names of each floor of the table under a header, from the ground up."""
+    table = CONTRIBUTING.split(f"| floor | {header} |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| \d+ \| (.*?) \|", table, re.MULTILINE)
+    return [{name.rstrip("/").removesuffix(".py") for name in re.findall(r"`(.*?)`", row)}
+            for row in reversed(rows)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("header", "rooms"), [("modules", ROOMS), ("modules of `recorder/`", RECORDER)]
+)
+def test_contributing_has_every_floor(header, rooms):
+    assert floors_in_contributing(header) == [{*names} for names in rooms]
+
+
+def test_paths_in_contributing_exist():
+    paths = re.findall(r"`([\w/]+/(?:[\w.]+)?)`", CONTRIBUTING)
+    folders = (ROOT, SOURCE, SOURCE / "recorder", SOURCE / "views", SOURCE / "views" / "explorer")
+    assert [p for p in paths if not any((folder / p).exists() for folder in folders)] == []
