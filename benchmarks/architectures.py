@@ -1,22 +1,22 @@
-"""Every architecture of the installed transformers: recorded maps beside those of eager attention.
+"""Recorded maps of every architecture in transformers, compared with the maps that it returns.
 
     python benchmarks/architectures.py [--only NAME …] [--device cuda] [--json]
 
-Each is built small from its configuration class (`tiny_models.py`), in a process of its own. Eager
-attention gives the maps that the model itself returns (`output_attentions=True`); then the same
-weights run under sdpa, where the model has it, and are recorded. Each map that was returned is
-matched with one recorded call of its shape, in order and none twice; "2 of 5" are two maps among
-five calls, of which the model returned no more. The verdicts:
+Each architecture is built small from its configuration class (`tiny_models.py`), in a new process.
+With eager attention the model returns its maps (`output_attentions=True`). Then a model with the
+same weights runs with sdpa, if it supports it, and is recorded. Each returned map is matched with a
+different recorded call of its shape, in order. "2 of 5" means that the model returned two maps and
+five calls were recorded. The verdicts:
 
-    exact           every map is equal, to 2e-6 (1e-5 for BART, T5 and their kin)
-    refused         the recorder says that it cannot show this layout truthfully
-    not comparable  the model could not be built small, or returns no maps
+    exact           every map is equal, to 2e-6 (1e-5 for BART, T5 and similar models)
+    refused         the recorder reports that it cannot record this model correctly
+    not comparable  the model cannot be built small, or returns no maps
     WRONG           a map differs, or was not recorded
 
-Beside "exact" stands how many calls are proved, and how their layouts are known.
+After "exact" follow the proofs of the calls and how their layouts were identified.
 
-`eager*` is a model that computes something else under sdpa, as its outputs show and the recording's
-own check confirms; then the recording of eager attention is compared.
+`eager*`: the output of the model with sdpa differs from its eager output, although the recording
+agrees with it; the comparison then uses a recording of eager attention.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import torch
 import transformers
 from placed import add_device, make_deterministic, on
 from returned_maps import MEAN, WITHOUT_SINK, References, maps_of, usable
-from tiny_inputs import inputs
+from tiny_inputs import candidate_inputs
 from tiny_models import build
 from torch import Tensor
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -49,10 +49,11 @@ from heedful.recording.capture import Capture
 from heedful.recording.recording import Recording
 from heedful.recording.sequence import call_of
 
-DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
+SPREADS = (1.2, 0.8)  # of redrawn parameters; 1 preserves the scale of activations
 LIMIT = 20.0  # seconds for an architecture
 TOLERANCE, LOOSER = 2e-6, 1e-5
-KIN = ("bart", "t5", "pegasus", "blenderbot", "marian", "m2m", "nllb", "udop")  # in a name
+# parts of the names of architectures that get the looser tolerance
+LOOSER_NAMES = ("bart", "t5", "pegasus", "blenderbot", "marian", "m2m", "nllb", "udop")
 
 
 class Row(NamedTuple):
@@ -70,10 +71,10 @@ class Row(NamedTuple):
 
 def main() -> None:
     arguments = _arguments()
-    model_class("bert")  # what all of them import, once and not in each process
+    model_class("bert")  # imports shared by all architectures, before forking
     names = arguments.only or list(MODEL_MAPPING._model_mapping)
     rows = []
-    for row in apart(names, arguments.workers, arguments.device):
+    for row in in_processes(names, arguments.workers, arguments.device):
         rows.append(row)
         if not arguments.json:
             print(line(row), flush=True)
@@ -97,27 +98,27 @@ def totals(rows: list[Row]) -> str:
     count = Counter(row.verdict for row in rows)
     comparable = len(rows) - count["not comparable"]
     share = count["exact"] / comparable if comparable else 0.0
-    told = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
-    sure = sum(row.verdict == "exact" and "un" not in row.proof and "guessed" not in row.proof
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
+    proved = sum(row.verdict == "exact" and "un" not in row.proof and "guessed" not in row.proof
                for row in rows)  # fmt: skip
     return (
-        f"{len(rows)} architectures: {told}; of the comparable ones {share:.0%} are exact\n"
-        f"of the exact ones {sure} have all calls proved, and no layout guessed"
+        f"{len(rows)} architectures: {counts}; {share:.0%} of the comparable ones are exact\n"
+        f"{proved} of the exact ones have only proved calls and no guessed layout"
     )
 
 
-def apart(names: list[str], workers: int, device: str):
-    """Each in a process of its own, so that one that hangs or crashes ends alone."""
+def in_processes(names: list[str], workers: int, device: str):
+    """Examine each architecture in a new process, so that a crash or hang affects no other."""
     context = multiprocessing.get_context("fork")
     waiting, running = list(names), {}
     while waiting or running:
         while waiting and len(running) < workers:
             name = waiting.pop(0)
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_send, args=(theirs, name, device))
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_send, args=(sender, name, device))
             process.start()
-            theirs.close()
-            running[ours] = (name, process, time.monotonic() + LIMIT)
+            sender.close()
+            running[receiver] = (name, process, time.monotonic() + LIMIT)
         for pipe in wait(list(running), timeout=0.2):
             name, process, _ = running.pop(pipe)
             try:
@@ -139,47 +140,47 @@ def _send(pipe: Any, name: str, device: str) -> None:
     make_deterministic(device)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(60)
-    pipe.send(tried(name, device))
+    pipe.send(examine(name, device))
 
 
-def tried(name: str, device: str) -> Row:
-    """The verdict on one architecture.
+def examine(name: str, device: str) -> Row:
+    """Return the row of an architecture.
 
-    Scores grow with the square of the draw, and with them what rounding makes of two ways to the
-    same weights; so where one draw differs by little, a milder one has to be equal.
+    Scores, and with them rounding errors, grow with the square of the spread. If the maps differ
+    by little, parameters with a smaller spread must give equal maps.
     """
     row = Row(name, "WRONG")
-    for draw in DRAWS:
-        row = once(name, draw, device)
+    for spread in SPREADS:
+        row = examine_with(name, spread, device)
         if row.verdict != "WRONG" or row.worst > 1e-3:
             break
     return row
 
 
-def once(name: str, draw: float, device: str) -> Row:
+def examine_with(name: str, spread: float, device: str) -> Row:
     try:
         cls = model_class(name)
-        eager = on(device, build(name, cls, "eager", draw))
-        with heedful.record(eager):  # refused before anything runs
+        eager = on(device, build(name, cls, "eager", spread))
+        with heedful.record(eager):  # raises an error if the model cannot be recorded
             pass
-        given, found = asked(eager, name, device)
-        references, note = usable(name, found)
+        inputs, returned = run_with_maps(eager, name, device)
+        references, note = usable(name, returned)
     except HeedfulError as error:
         return Row(name, "refused", why=str(error))
     except Exception as error:
-        return Row(name, "not comparable", why=said(error))
+        return Row(name, "not comparable", why=summary(error))
     if not references:
         return Row(name, "not comparable", why=note or "it returns no maps")
     try:
-        row = compared(name, cls, draw, eager, given, references, device)
+        row = compare(name, cls, spread, eager, inputs, references, device)
         return row._replace(why="; ".join(part for part in (row.why, note) if part))
     except HeedfulError as error:
         return Row(name, "refused", why=str(error))
     except Exception as error:
-        return Row(name, "WRONG", why=said(error))
+        return Row(name, "WRONG", why=summary(error))
 
 
-def said(error: Exception) -> str:
+def summary(error: Exception) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(str(error).split())[:110]
     return f"{type(error).__name__}: {text} ({place.name}:{place.lineno})"
@@ -190,122 +191,122 @@ def model_class(name: str) -> type:
     return cls[0] if isinstance(cls, tuple) else cls
 
 
-def asked(model: torch.nn.Module, name: str, device: str) -> tuple[dict, list[References]]:
-    """What the model was given, and the maps that it then returned."""
+def run_with_maps(model: torch.nn.Module, name: str, device: str) -> tuple[dict, list[References]]:
+    """Try candidate inputs; return the first that yield maps, or else run, and the maps."""
     first: Exception | None = None
-    found: tuple[dict, list[References]] | None = None
-    for given in inputs(model, name):
-        given = on(device, given)
+    result: tuple[dict, list[References]] | None = None
+    for inputs in candidate_inputs(model, name):
+        inputs = on(device, inputs)
         try:
-            output = mapped(model, given)
+            output = output_with_maps(model, inputs)
         except Exception as error:
             first = first or error
             continue
-        found = (given, list(maps_of(output)))
-        if found[1]:
-            return found
-    if found is None:
-        raise first or ValueError("nothing to give it")
-    return found
+        result = (inputs, list(maps_of(output)))
+        if result[1]:
+            return result
+    if result is None:
+        raise first or ValueError("no candidate inputs")
+    return result
 
 
-def mapped(model: torch.nn.Module, given: dict) -> Any:
-    """The output with its maps; some are told to return them by their configuration alone."""
+def output_with_maps(model: torch.nn.Module, inputs: dict) -> Any:
+    """Run the model with `output_attentions`; some read it from the configuration only."""
     try:
-        return run(model, given, output_attentions=True)
+        return run(model, inputs, output_attentions=True)
     except TypeError as error:
         if "output_attentions" not in str(error):
             raise
     model.config.output_attentions = True
-    return run(model, given)
+    return run(model, inputs)
 
 
 @torch.no_grad()
-def run(model: torch.nn.Module, given: dict, **options: Any) -> Any:
+def run(model: torch.nn.Module, inputs: dict, **options: Any) -> Any:
     torch.manual_seed(0)
-    return model(**given, **options)
+    return model(**inputs, **options)
 
 
 def flat(value: Any):
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from flat(one)
+        for item in value:
+            yield from flat(item)
 
 
-def compared(
+def compare(
     name: str,
     cls: type,
-    draw: float,
+    spread: float,
     eager: torch.nn.Module,
-    given: dict,
+    inputs: dict,
     references: list[References],
     device: str,
 ) -> Row:
-    """Record what the model does and hold it beside the maps that it returned."""
-    limit = LOOSER if any(kin in name for kin in KIN) else TOLERANCE
-    count = sum(len(one.maps) for one in references)
+    """Record the model and compare the calls with the maps that it returned."""
+    limit = LOOSER if any(part in name for part in LOOSER_NAMES) else TOLERANCE
+    count = sum(len(reference.maps) for reference in references)
     under, model = "sdpa", None
     try:
-        model = on(device, build(name, cls, "sdpa", draw))
+        model = on(device, build(name, cls, "sdpa", spread))
     except ValueError:
         under, model = "eager", eager
     model.load_state_dict(eager.state_dict())
-    recording = recorded(model, given)
+    recording = recorded(model, inputs)
     captures = recording._captures
-    worst, why = matched(name, captures, references, limit)
-    proven = under == "sdpa" and all(capture.check.passed for capture in captures)
-    if why and proven and differs(run(model, given), run(eager, given)):
+    worst, why = match_maps(name, captures, references, limit)
+    is_proved = under == "sdpa" and all(capture.check.passed for capture in captures)
+    if why and is_proved and differs(run(model, inputs), run(eager, inputs)):
         under, model = "eager*", eager
-        recording = recorded(eager, given)
+        recording = recorded(eager, inputs)
         captures = recording._captures
-        worst, why = matched(name, captures, references, limit)
-    proof = proven_by(recording) if not why else ""
+        worst, why = match_maps(name, captures, references, limit)
+    proof = proof_counts(recording) if not why else ""
     verdict = "WRONG" if why else "exact"
     return Row(name, verdict, count, len(captures), worst, under, why, proof)
 
 
-def proven_by(recording: Recording) -> str:
-    """How the calls of a recording are proved, and how their layouts are known."""
-    settled = Counter(
+def proof_counts(recording: Recording) -> str:
+    """Return how many calls of the first sequence have each proof and layout."""
+    counts = Counter(
         f"{call.proof}, {call.layout}" for text in recording.sequences[:1] for call in text
     )
-    return "; ".join(f"{number} {word}" for word, number in settled.items())
+    return "; ".join(f"{number} {words}" for words, number in counts.items())
 
 
-def recorded(model: torch.nn.Module, given: dict) -> Recording:
+def recorded(model: torch.nn.Module, inputs: dict) -> Recording:
     with heedful.record(model, values=True) as recording:
-        run(model, given)
-    _ = recording.missed  # after which all calls are settled
+        run(model, inputs)
+    _ = recording.missed  # finalizes all calls
     return recording
 
 
-def differs(one: Any, other: Any) -> bool:
-    first, second = (next(flat(list(output.values()))) for output in (one, other))
+def differs(output: Any, other: Any) -> bool:
+    first, second = (next(flat(list(each.values()))) for each in (output, other))
     return not torch.allclose(first, second, atol=1e-3, equal_nan=True)
 
 
-def matched(
+def match_maps(
     name: str, captures: list[Capture], references: list[References], limit: float
 ) -> tuple[float, str]:
-    """The worst difference, and where maps are not as they should be, why."""
+    """Match maps with calls; return the largest difference, and the reason if a map has no call."""
     free, worst = list(captures), 0.0
     for reference in references:
-        place = 0  # the calls of a list come in its order
+        start = 0  # the calls of a list are in its order
         for layer, map_ in enumerate(reference.maps):
-            found = {
+            errors = {
                 i: difference(name, free[i], map_)
-                for i in range(place, len(free))
+                for i in range(start, len(free))
                 if fits(free[i], map_, reference.name)
             }
-            place = next((i for i, off in found.items() if off <= limit), -1)
-            if place < 0:
-                shape, best = tuple(map_.shape), min(found.values(), default=math.inf)
-                told = f"{len(found)} of {len(captures)} calls fit"
-                return best, f"{reference.name}[{layer}] {shape}: {told}"
-            worst = max(worst, found[place])
-            del free[place]
+            start = next((i for i, error in errors.items() if error <= limit), -1)
+            if start < 0:
+                shape, best = tuple(map_.shape), min(errors.values(), default=math.inf)
+                fitting = f"{len(errors)} of {len(captures)} calls have this shape"
+                return best, f"{reference.name}[{layer}] {shape}: {fitting}"
+            worst = max(worst, errors[start])
+            del free[start]
     return worst, ""
 
 
@@ -315,7 +316,7 @@ def shape_of(capture: Capture) -> tuple[int, int, int, int]:
 
 
 def fits(capture: Capture, map_: Tensor, name: str) -> bool:
-    """Whether a call can be this map: of its sizes, and cross-attention where that is told."""
+    """Whether a call has the sizes of a map, and is cross-attention if the map's name says so."""
     shape = shape_of(capture)
     if math.prod(shape) != map_.numel() or shape[2:] != map_.shape[-2:]:
         return False
@@ -323,16 +324,16 @@ def fits(capture: Capture, map_: Tensor, name: str) -> bool:
 
 
 def difference(name: str, capture: Capture, map_: Tensor) -> float:
-    """The worst of a call and a map, over all sequences."""
+    """Return the largest difference of a call and a map over all sequences."""
     gaps, map_ = [0.0], map_.reshape(shape_of(capture))
     for b, real in enumerate(capture.tokens):
         real_map = map_[b][:, real.queries][:, :, real.keys]
         text, part = divmod(b, capture.parts)
         call = call_of(capture, capture.first + text, part)
-        causes = call.checked()
+        inputs = call.checked()
         if name in WITHOUT_SINK:
-            causes = causes._replace(sinks=None)
-        ours = weights(causes) if call.map_ is None else call.map_
+            inputs = inputs._replace(sinks=None)
+        ours = weights(inputs) if call.map_ is None else call.map_
         if name in MEAN:
             ours = ours.mean(dim=0, keepdim=True)
         gaps.append(float((ours - real_map).abs().max()))
@@ -341,7 +342,7 @@ def difference(name: str, capture: Capture, map_: Tensor) -> float:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="architectures, by model_type")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="model types")
     add_device(parser)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--workers", type=int, default=2)

@@ -62,8 +62,8 @@ def main() -> None:
 def many_heads(batch: int, tokens: int, width: int, rounds: int, device: str) -> float:
     """Print the table of one size; return StackedHeads / MultiHeadAttention, with backward."""
     ours = MultiHeadAttention(width, HEADS, bias=True)
-    stacked, theirs = StackedHeads.from_product(ours), copy_of(ours, width)
-    ours, stacked, theirs = on(device, (ours, stacked, theirs))
+    stacked, peer = StackedHeads.from_product(ours), copy_of(ours, width)
+    ours, stacked, peer = on(device, (ours, stacked, peer))
     x = on(device, torch.randn(batch, tokens, width)).requires_grad_()
     forbidden = on(device, torch.ones(tokens, tokens, dtype=torch.bool).triu(1))
     both = compare(
@@ -71,13 +71,13 @@ def many_heads(batch: int, tokens: int, width: int, rounds: int, device: str) ->
         {
             OURS: lambda: ours(x, causal=True),
             "bare SDPA": lambda: bare(ours, x),
-            "nn.MultiheadAttention": lambda: theirs(
+            "nn.MultiheadAttention": lambda: peer(
                 x, x, x, attn_mask=forbidden, need_weights=True, average_attn_weights=False
             )[0],
             "StackedHeads": lambda: stacked(x, causal=True),
         },
         [("bare SDPA", [OURS]), (OURS, ["nn.MultiheadAttention", "StackedHeads"])],
-        [x, *chain(*(layer.parameters() for layer in (ours, stacked, theirs)))],
+        [x, *chain(*(layer.parameters() for layer in (ours, stacked, peer)))],
         rounds,
     )
     return both.ratio("StackedHeads", OURS)
@@ -174,7 +174,6 @@ def bare(layer: MultiHeadAttention, x: Tensor) -> Tensor:
 
 
 def copy_of(layer: MultiHeadAttention, width: int) -> nn.MultiheadAttention:
-    """Return torch's module with the same weights."""
     copy = nn.MultiheadAttention(width, layer.heads, batch_first=True)
     with torch.no_grad():
         copy.in_proj_weight.copy_(layer.projection.weight)

@@ -36,10 +36,10 @@ def main() -> None:
     print(f"{machine()}; transformers {transformers.__version__} with sdpa")
     print(f"{'':14}{'batch':>6}{'':>9}{'heedful':>9}{'transf.':>10}{'ratio':>8}{'max diff':>10}")
     for name, kind in KINDS.items():
-        theirs, ours = models(kind, arguments.layers)
+        peer, ours = models(kind, arguments.layers)
         for batch in arguments.batches:
             for padded in (False, True) if batch > 1 else (False,):
-                row(name, ours, theirs, batch, padded, arguments)
+                row(name, ours, peer, batch, padded, arguments)
 
 
 def models(kind: Any, layers: int) -> tuple[Any, Bert]:
@@ -47,30 +47,29 @@ def models(kind: Any, layers: int) -> tuple[Any, Bert]:
     config = transformers.BertConfig(num_hidden_layers=layers)
     with tempfile.TemporaryDirectory() as folder:
         kind(config).save_pretrained(folder)
-        theirs = kind.from_pretrained(folder, attn_implementation="sdpa").eval()
+        peer = kind.from_pretrained(folder, attn_implementation="sdpa").eval()
         ours = load_model(folder)
     assert isinstance(ours, Bert)
-    return theirs, ours
+    return peer, ours
 
 
 def row(
-    name: str, ours: Bert, theirs: Any, batch: int, padded: bool, arguments: argparse.Namespace
+    name: str, ours: Bert, peer: Any, batch: int, padded: bool, arguments: argparse.Namespace
 ) -> None:
-    """Print one line of the table."""
-    run_ours, run_theirs = ways(ours, theirs, batch, padded, arguments.tokens)
-    difference = float((run_ours() - run_theirs()).abs().max())
+    run_ours, run_peer = ways(ours, peer, batch, padded, arguments.tokens)
+    difference = float((run_ours() - run_peer()).abs().max())
     if difference > 1e-4:
         raise SystemExit(f"{name}: the outputs differ by {difference}")
-    turns = Turns({"ours": run_ours, "theirs": run_theirs}, arguments.rounds)
-    ratio = turns.ratio("theirs", to="ours")
+    turns = Turns({"ours": run_ours, "peer": run_peer}, arguments.rounds)
+    ratio = turns.ratio("peer", to="ours")
     verdict = f"  at least {TARGET}: {'yes' if ratio >= TARGET else 'NO'}" if batch == 1 else ""
     kind = "padded" if padded else "whole"
     print(f"{name:14}{batch:6}{kind:>9}{turns.median('ours'):9.3f}", end="")
-    print(f"{turns.median('theirs'):10.3f}{ratio:8.2f}{difference:10.0e}{verdict}", flush=True)
+    print(f"{turns.median('peer'):10.3f}{ratio:8.2f}{difference:10.0e}{verdict}", flush=True)
 
 
 def ways(
-    ours: Bert, theirs: Any, batch: int, padded: bool, tokens: int
+    ours: Bert, peer: Any, batch: int, padded: bool, tokens: int
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     """Return functions that run each model on the same texts and return the real tokens' output."""
     ids = torch.randint(1, ours.config.vocabulary, (batch, tokens))
@@ -86,11 +85,11 @@ def ways(
         return (output.hidden_states[-1] if output.logits is None else output.logits)[real]
 
     @torch.inference_mode()
-    def run_theirs() -> Tensor:
-        output = theirs(ids, attention_mask=mask)
+    def run_peer() -> Tensor:
+        output = peer(ids, attention_mask=mask)
         return (output.last_hidden_state if ours.head is None else output.logits)[real]
 
-    return run_ours, run_theirs
+    return run_ours, run_peer
 
 
 def _arguments() -> argparse.Namespace:

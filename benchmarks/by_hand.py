@@ -107,7 +107,6 @@ class Run(NamedTuple):
 
 
 def check(is_right: bool) -> None:
-    """Exit if a pass is wrong."""
     if not is_right:
         raise SystemExit("a pass has a different output, or a recording lacks calls")
 

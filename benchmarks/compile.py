@@ -58,7 +58,6 @@ def first_step(optimizer: str, folder: Path) -> float:
 def report(
     optimizer: str, cold: float, warm: float, folder: Path, options: argparse.Namespace
 ) -> None:
-    """Print the table of one optimizer."""
     ways = {
         "float32": training_step(optimizer, folder, is_compiled=False, precision="float32"),
         "plain": training_step(optimizer, folder, is_compiled=False),

@@ -55,7 +55,6 @@ class OneLayer(nn.Module):
 
 @torch.no_grad()
 def recorded(tokens: int, path: Path) -> None:
-    """Write a recording of the given number of tokens."""
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, HEADS, tokens, WIDTH)
     with heedful.record(model := OneLayer()) as recording:
@@ -316,7 +315,7 @@ def pages_beside(folder: Path, sizes: list[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer tokens, one minute")
     parser.add_argument("--keep", type=Path, help="a folder to store the recordings in")
     options = parser.parse_args()

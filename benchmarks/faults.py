@@ -41,8 +41,8 @@ from tiny_runs import (
     REFUSED,
     STEPS,
     Outcome,
-    apart,
-    lasting,
+    duration_of,
+    in_fork,
     never_stopped,
     outcome,
     recipe,
@@ -117,14 +117,14 @@ def rows(
     for name, options in TOGETHER.items():
         yield name, killed_together(place, texts[0], options, max(10, kills // 2), rng)
     old = place / "old"
-    wanted = never_stopped(old, texts[0], {})
+    expected = never_stopped(old, texts[0], {})
     other = never_stopped(place / "other", texts[1], {})
     never_stopped(place / "slower", texts[0], {"learning_rate": 1e-3})
     largest = max(path.stat().st_size for path in old.rglob("*"))
-    yield "a full disk", filled(place, texts[0], wanted, damages, largest, rng)
+    yield "a full disk", filled(place, texts[0], expected, damages, largest, rng)
     yield (
         "killed with --overwrite",
-        overwritten(place, old, texts[1], (wanted, other), kills, rng),
+        overwritten(place, old, texts[1], (expected, other), kills, rng),
     )
     for fault in (flip, cut):
         for name in FILES:
@@ -141,7 +141,6 @@ def rows(
 
 
 def show(name: str, counts: Counter[str]) -> None:
-    """Print a line of the table; zeros are dots."""
     print(f"{name:{NAME}}" + "".join(f"{counts[kind] or '·':>10}" for kind in KINDS), flush=True)
 
 
@@ -156,11 +155,11 @@ def killed(
 ) -> Iterator[str]:
     """Kill a run, resume it (every third one is killed again), and resume it to its end."""
     decays = choices("decay")
-    wanted, seconds = {}, 0.0
+    expected, seconds = {}, 0.0
     for decay in decays:
         directory = place / f"whole {len(changes)} {changes['optimizer']} {decay}"
         began = time.perf_counter()
-        wanted[decay] = never_stopped(directory, text, {**changes, "decay": decay})
+        expected[decay] = never_stopped(directory, text, {**changes, "decay": decay})
         seconds = time.perf_counter() - began
     for i in range(kills):
         decay = decays[i % len(decays)]
@@ -169,12 +168,12 @@ def killed(
         struck(lambda plan=plan: trained(plan, begin), i, seconds, rng)
         if i % 3 == 0:
             struck(lambda plan=plan: trained(plan, prepare_run, True), i, seconds, rng)
-        yield verdict(lambda plan=plan: finished(plan), [wanted[decay]])
+        yield verdict(lambda plan=plan: finished(plan), [expected[decay]])
         shutil.rmtree(directory)
 
 
 def filled(
-    place: Path, text: Path, wanted: Outcome, times: int, largest: int, rng: random.Random
+    place: Path, text: Path, expected: Outcome, times: int, largest: int, rng: random.Random
 ) -> Iterator[str]:
     """Limit the size of files during a run, then resume it without the limit."""
     for i in range(times):
@@ -186,9 +185,9 @@ def filled(
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
             trained(plan, begin)
 
-        status = apart(work)
-        what = verdict(lambda plan=plan: finished(plan), [wanted])
-        yield "lost" if status not in (0, REFUSED) else "clear" if what == "harmless" else what
+        status = in_fork(work)
+        result = verdict(lambda plan=plan: finished(plan), [expected])
+        yield "lost" if status not in (0, REFUSED) else "clear" if result == "harmless" else result
         shutil.rmtree(directory)
 
 
@@ -196,7 +195,7 @@ def finished(plan: Plan) -> Outcome:
     """Resume a killed run, or start it again if it has written nothing; return its outcome."""
     has_plan = (plan.directory / "state/recipe.json").exists()
     work = (lambda: resumed(plan.directory)) if has_plan else (lambda: trained(plan, begin))
-    if apart(work):
+    if in_fork(work):
         raise RuntimeError("the run cannot be resumed")
     leftovers = [path for path in plan.directory.rglob(".*") if path.is_file()]
     if leftovers:
@@ -204,10 +203,10 @@ def finished(plan: Plan) -> Outcome:
     return outcome(plan.directory)
 
 
-def verdict(result: Callable[[], Outcome], wanted: list[Outcome]) -> str:
+def verdict(result: Callable[[], Outcome], expected: list[Outcome]) -> str:
     """Return the outcome of a fault from the numbers of the run, or from its error."""
     try:
-        return "harmless" if result() in wanted else "silent"
+        return "harmless" if result() in expected else "silent"
     except HeedfulError as error:
         return "clear" if "\n" not in str(error) else "lost"
     except Exception as error:
@@ -219,7 +218,7 @@ def overwritten(
     place: Path,
     old: Path,
     text: Path,
-    wanted: tuple[Outcome, Outcome],
+    expected: tuple[Outcome, Outcome],
     kills: int,
     rng: random.Random,
 ) -> Iterator[str]:
@@ -230,7 +229,7 @@ def overwritten(
         shutil.copytree(old, directory)
         plan = new_plan(directory, [str(text)], recipe())
         if i < 0:
-            seconds = lasting(lambda plan=plan: trained(plan, replace))
+            seconds = duration_of(lambda plan=plan: trained(plan, replace))
         else:
             struck(lambda plan=plan: trained(plan, replace), i, seconds, rng)
 
@@ -238,26 +237,23 @@ def overwritten(
                 resumed(directory)
                 return outcome(directory)
 
-            yield verdict(result, list(wanted))
+            yield verdict(result, list(expected))
         shutil.rmtree(directory)
 
 
 def flip(path: Path, rng: random.Random) -> None:
-    """Flip one bit of a file."""
     content = bytearray(path.read_bytes())
     content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
 def cut(path: Path, rng: random.Random) -> None:
-    """Cut off the end of a file."""
     os.truncate(path, rng.randrange(path.stat().st_size))
 
 
 def damaged(
     place: Path, run: Path, name: str, fault: Callable, times: int, rng: random.Random
 ) -> Iterator[str]:
-    """Damage a file, then open and resume the run."""
     directory = place / "damaged"
     shutil.copytree(run, directory)
     expected = [used(directory, [])]

@@ -30,24 +30,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.manual_seed(0)
-    theirs, ours = both()
+    peer, ours = both()
     prompt = torch.randint(ours.config.vocabulary, (options.prompt,)).tolist()
 
     def run(tokens: int, cache: bool = True) -> list[int]:
         stream = generate(ours, prompt, tokens=tokens, sampling=GREEDY, cache=cache)
         return [int(token) for token in stream]
 
-    def run_theirs(tokens: int) -> list[int]:
+    def run_peer(tokens: int) -> list[int]:
         config = GenerationConfig(
             max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
         )
         ids = torch.tensor([prompt])
-        text = theirs.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+        text = peer.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         return text[0, options.prompt :].tolist()
 
     if run(options.uncached) != run(options.uncached, cache=False):
         raise SystemExit("the tokens with and without the cache differ")
-    if run(options.tokens) != run_theirs(options.tokens):
+    if run(options.tokens) != run_peer(options.tokens):
         raise SystemExit("the tokens of heedful and transformers differ")
     matrices = [
         parameter
@@ -66,32 +66,31 @@ def main() -> None:
             "prompt": lambda: run(1),
             "cached": lambda: run(options.tokens + 1),
             "uncached": lambda: run(options.uncached, cache=False),
-            "their prompt": lambda: run_theirs(1),
-            "theirs": lambda: run_theirs(options.tokens + 1),
+            "peer prompt": lambda: run_peer(1),
+            "peer": lambda: run_peer(options.tokens + 1),
             "limit": lambda: [read_once() for _ in range(options.tokens)],
         },
         options.rounds,
     )
     cached = options.tokens / (turns.median("cached") - turns.median("prompt"))
-    peer = options.tokens / (turns.median("theirs") - turns.median("their prompt"))
+    peer_rate = options.tokens / (turns.median("peer") - turns.median("peer prompt"))
     uncached = options.uncached / turns.median("uncached")
     limit = options.tokens / turns.median("limit")
     gigabytes = 4 * sum(matrix.numel() for matrix in matrices) / 1e9
     number = sum(parameter.numel() for parameter in ours.parameters())
     print(f"{number:,} parameters; {machine()}; after a prompt of {options.prompt}")
     print(f"heedful             {cached:6.1f} tokens/s")
-    print(f"transformers        {peer:6.1f} tokens/s ({cached / peer:.1f} times as slow)")
+    print(f"transformers        {peer_rate:6.1f} tokens/s ({cached / peer_rate:.1f} times as slow)")
     print(f"without the cache   {uncached:6.1f} tokens/s ({cached / uncached:.1f} times as slow)")
     print(f"reading the weights {limit:6.1f} tokens/s ({limit * gigabytes:.1f} GB/s)")
     print(f"share of that limit   {cached / limit:.2f}")
 
 
 def both() -> tuple[GPT2LMHeadModel, torch.nn.Module]:
-    """Return one model with random weights in transformers and in heedful."""
-    theirs = GPT2LMHeadModel(GPT2Config()).eval()
+    peer = GPT2LMHeadModel(GPT2Config()).eval()
     with tempfile.TemporaryDirectory() as folder:
-        theirs.save_pretrained(folder)
-        return theirs, heedful.load_model(folder)
+        peer.save_pretrained(folder)
+        return peer, heedful.load_model(folder)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ SMALL = dataclasses.replace(
     GPT2, vocabulary=65, context_length=64, width=128, layers=4, heads=4
 )  # of benchmarks/train.py
 # TFLOP/s in bfloat16 without sparsity, by torch's name of the card; the first match counts. From
-# nanochat's nanochat/common.py, which cites the data sheets; torchtitan's tools/utils.py
+# nanochat's nanochat/common.py, which cites the data sheets; torchtitan's torchtitan/tools/utils.py
 # agrees on the cards that both list (MI300X: 1300).
 PEAKS = {
     r"\bGB200\b": 2500,
@@ -59,33 +59,33 @@ PEAKS = {
 
 
 def main() -> None:
-    options, here = _arguments(), started()
-    device = choose_device("auto", here.local)
-    with here.process_group(600, device), tempfile.TemporaryDirectory() as folder:
-        ways, parameters = prepare(options, device, here, Path(folder))
+    options, group = _arguments(), started()
+    device = choose_device("auto", group.local)
+    with group.together(600, device), tempfile.TemporaryDirectory() as folder:
+        ways, parameters = prepare(options, device, group, Path(folder))
         turns = Turns(
             {name: _several(step, options.steps, device) for name, step in ways.items()},
             options.rounds,
         )
-        if here.is_first:
-            report(turns, options, device, here, parameters)
+        if group.is_first:
+            report(turns, options, device, group, parameters)
 
 
 def prepare(
-    options: argparse.Namespace, device: torch.device, here: Processes, folder: Path
+    options: argparse.Namespace, device: torch.device, group: Processes, folder: Path
 ) -> tuple[dict[str, Step], int]:
     """Return the step function of each way, and the number of parameters without positions."""
     config = shape(device)
     settings = dataclasses.replace(
         PRESETS["gpt2"].train,
-        batch=options.batch * here.size,
+        batch=options.batch * group.size,
         accumulation=1,
         precision=precision(device),
         compile=not options.plain and not options.shard,
         shard=options.shard,
     )
     ways = {}
-    ways["heedful"], model = heedful_step(config, settings, folder, device, here)
+    ways["heedful"], model = heedful_step(config, settings, folder, device, group)
     number = sum(parameter.numel() for parameter in model.parameters())
     if options.nanogpt:
         peer_shape = {
@@ -103,7 +103,7 @@ def prepare(
             device,
             precision=precision(device),
             compiles=not options.plain,
-            here=here,
+            group=group,
         )
         if sum(parameter.numel() for parameter in peer.parameters()) != number:
             raise SystemExit("nanoGPT's model has another number of parameters than heedful's")
@@ -111,12 +111,10 @@ def prepare(
 
 
 def shape(device: torch.device) -> GPTConfig:
-    """Return GPT-2's shape on a GPU, and a small shape elsewhere."""
     return GPT2 if device.type == "cuda" else SMALL
 
 
 def precision(device: torch.device) -> str:
-    """Return the type of the matrix products."""
     return "bfloat16" if device.type == "cuda" else "float32"
 
 
@@ -136,20 +134,19 @@ def report(
     turns: Turns,
     options: argparse.Namespace,
     device: torch.device,
-    here: Processes,
+    group: Processes,
     parameters: int,
 ) -> None:
-    """Print the table and the machine."""
     config, is_gpu = shape(device), device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else "no GPU: a small shape"
     card_peak = peak(name) if is_gpu else None
-    print(f"{name}, on {device.type}; {machine()}, {here.size} process{'es' * (here.size > 1)}")
+    print(f"{name}, on {device.type}; {machine()}, {group.size} process{'es' * (group.size > 1)}")
     print(
         f"{parameters / 1e6:.1f} M parameters and {config.context_length:,} positions, "
         f"{options.batch} × {config.context_length:,} tokens a step in each process; "
         f"{precision(device)}, {_how(options)}"
     )
-    tokens = options.batch * config.context_length * here.size
+    tokens = options.batch * config.context_length * group.size
     work = 6 * parameters + 12 * config.layers * config.width * config.context_length
     for way in turns.seconds:
         seconds = turns.median(way) / options.steps
@@ -161,7 +158,7 @@ def report(
         if "nanoGPT" in turns.seconds:
             figures.append(f"{turns.ratio('nanoGPT', way):.3f} of nanoGPT's")
         if card_peak:
-            share = work * tokens / seconds / here.size / (card_peak * 1e12)
+            share = work * tokens / seconds / group.size / (card_peak * 1e12)
             figures.append(f"{share:.3f} of the peak")
         print("  " + "  ".join(figures))
     if card_peak:

@@ -43,7 +43,6 @@ SHAPES = {
 
 
 def saved(folder: Path, shape: dict[str, int]) -> Path:
-    """Write a run directory with random weights."""
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=len(LETTERS), context_length=TOKENS, positions="rotary", **shape)
     CharacterTokenizer(LETTERS).save(folder)
@@ -83,7 +82,6 @@ def watched(run: Path, tokens: int) -> Iterator[Page]:
 
 
 def measured(name: str, run: Path, rounds: int) -> None:
-    """Print the milliseconds per token of each way."""
     opened: Any = heedful.open(run, device="cpu")
     ids = opened.ids(PROMPT)[0].tolist()
     added = TOKENS - len(ids)

@@ -191,7 +191,6 @@ class Whisper(nn.Module):
 
 
 def lengths(*real: int) -> Tensor:
-    """Return a mask that is True at real tokens."""
     return torch.arange(max(real)) < torch.tensor(real)[:, None]
 
 

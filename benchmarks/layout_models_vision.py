@@ -112,14 +112,14 @@ class Detr(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.input = nn.Conv2d(3, C, kernel_size=1)
-        self.own, self.cross = (nn.MultiheadAttention(C, H) for _ in range(2))
+        self.self_attn, self.cross = (nn.MultiheadAttention(C, H) for _ in range(2))
         self.norm, self.places = nn.LayerNorm(C), nn.Parameter(torch.randn(6, 1, C))
         self.asks = nn.Embedding(self.QUERIES, C)
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.input(image).flatten(2).permute(2, 0, 1)
         places = self.places.repeat(1, x.shape[1], 1)
-        x = self.norm(x + self.own(x + places, x + places, value=x)[0])
+        x = self.norm(x + self.self_attn(x + places, x + places, value=x)[0])
         asks = self.asks.weight.unsqueeze(1).repeat(1, x.shape[1], 1)
         y = self.cross(query=asks, key=x + places, value=x)[0]
         return y.transpose(0, 1)
@@ -130,7 +130,7 @@ class Detr(nn.Module):
             weight, bias = self.input.weight[:, :, 0, 0], self.input.bias
             x = torch.einsum("cyx,dc->yxd", pixels, weight) + bias
             x, places = x.flatten(0, 1), self.places[:, 0]
-            maps, y = multi_head(self.own, x + places, x + places, x)
+            maps, y = multi_head(self.self_attn, x + places, x + places, x)
             first.append(maps)
             x = self.norm(x + y)
             maps, y = multi_head(self.cross, self.asks.weight, x + places, x)

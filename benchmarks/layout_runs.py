@@ -30,7 +30,6 @@ def ran(model: nn.Module, inputs: tuple) -> Any:
 
 
 def record_accepts_axes() -> bool:
-    """Whether `heedful.record` has the argument `axes`."""
     return "axes" in inspect.signature(heedful.record).parameters
 
 
@@ -92,7 +91,7 @@ def results(layout: Layout, device: str, grad: bool, is_recorded: bool) -> dict[
 
 
 def counted(model: nn.Module) -> Counter:
-    """Count the runs of each module, except torch's own: hooks would disable their fast paths."""
+    """Count the runs of each module, except torch's: hooks would disable their fast paths."""
     calls: Counter = Counter()
 
     def counting(name: str, forward: Any) -> Any:

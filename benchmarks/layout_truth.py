@@ -65,7 +65,6 @@ def heads(x: Tensor, count: int = H) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Compute the softmax of each row by its definition."""
     exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
     return exponentials / exponentials.sum(-1, keepdim=True)
 
@@ -73,10 +72,7 @@ def softmax(scores: Tensor) -> Tensor:
 def attention(
     query: Tensor, key: Tensor, value: Tensor, bias: Any = 0.0, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the maps of one sequence, computed head by head, and the concatenated outputs.
-
-    `bias` is a number or (heads or 1, queries, keys); key and value may have fewer heads.
-    """
+    """Return the maps of a sequence and the concatenated outputs; keys may have fewer heads."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     shape = (len(query), query.shape[1], key.shape[1])
     bias = torch.as_tensor(bias, dtype=query.dtype).expand(shape)

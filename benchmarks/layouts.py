@@ -123,7 +123,7 @@ def totals(rows: list[Row]) -> str:
     return f"{len(rows)} layouts: {counts}; {changed} changed{verified if after else ''}"
 
 
-def missed_targets(rows: list[Row], shown: int, verified: int) -> list[str]:
+def missed_targets(rows: list[Row], at_once: int, verified: int) -> list[str]:
     """Return a sentence for each target that the results miss."""
     right = sum(row.verdict.startswith("right") for row in rows)
     after = sum(row.verified.startswith("right") for row in rows)
@@ -139,7 +139,10 @@ def missed_targets(rows: list[Row], shown: int, verified: int) -> list[str]:
     usual = sum(row.verdict == "WRONG, usual" for row in rows)
     if usual > 2:
         missed.append(f"TARGET MISSED: {usual} wrong by the usual order, not at most 2")
-    for count, target, when in ((right, shown, "at once"), (after, verified, "after verify")):
+    for count, target, when in (
+        (right, at_once, "at once"),
+        (after, verified, "after verify"),
+    ):
         if count < target:
             missed.append(f"TARGET MISSED: {count} right {when}, not {target}")
     return missed
@@ -175,10 +178,7 @@ def recorded(model: nn.Module, inputs: tuple, layout: Layout) -> Any:
 
 @torch.no_grad()
 def certain(name: str, model: nn.Module, inputs: tuple, device: str) -> Truth:
-    """Return the maps by definition, after checks of their output and of how much they differ.
-
-    A failed check is an error of this benchmark, not of the recorder.
-    """
+    """Return the maps by definition; raise an error if this benchmark's model is wrong."""
     with torch.device(device):  # `by_definition` names no device; nothing is recorded here
         double = truth_of(copy.deepcopy(model).double(), in_double(inputs))
     truth = Truth(*on("cpu", tuple(double)))
@@ -256,7 +256,6 @@ def compare_maps(recording: Any, calls: Maps, names: set[str]) -> Comparison:
 
 
 def parts_of(recording: Any) -> list[Any]:
-    """Return every part of every call of every sequence."""
     return [part for text in recording.sequences for call in text for part in call.parts]
 
 

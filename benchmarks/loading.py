@@ -49,9 +49,9 @@ def main() -> None:
             f"{'checkpoint':12}{'reader':14}{'s':>7}{'weights MB':>12}{'rise MB':>10}{'ratio':>8}"
         )
         for kind, directory in kinds.items():
-            show(kind, "heedful", in_fresh_process(ours, directory))
+            show(kind, "heedful", in_fresh_process(load_with_heedful, directory))
             if kind != "run":
-                show(kind, "transformers", in_fresh_process(theirs, directory))
+                show(kind, "transformers", in_fresh_process(load_with_transformers, directory))
 
 
 def write(model: GPT, folder: Path) -> dict[str, Path]:
@@ -67,7 +67,6 @@ def write(model: GPT, folder: Path) -> dict[str, Path]:
 
 
 def split(whole: Path, folder: Path) -> None:
-    """Write a checkpoint as files of about `SHARD` bytes and an index."""
     folder.mkdir()
     (folder / "config.json").write_bytes((whole / "config.json").read_bytes())
     tensors = load_file(whole / "model.safetensors")
@@ -83,11 +82,11 @@ def split(whole: Path, folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def ours(directory: Path) -> Row:
+def load_with_heedful(directory: Path) -> Row:
     return opened(lambda: load_model(directory, dtype=torch.float32))
 
 
-def theirs(directory: Path) -> Row:
+def load_with_transformers(directory: Path) -> Row:
     import transformers
 
     transformers.GPT2LMHeadModel(

@@ -106,5 +106,4 @@ def arguments(copy: Path, steps: int, every: int, batch: int, context: int) -> l
 
 
 def variables(copy: Path, seed: int) -> dict[str, str]:
-    """Return the environment variables that the copy reads."""
     return {"SEED": str(seed), "TEXT": str(copy / "text"), "NANOCHAT_BASE_DIR": str(copy / "base")}

@@ -132,14 +132,14 @@ def differences(model: Any, shard: str, arguments: argparse.Namespace) -> tuple[
     """Return the largest relative difference of logits and of hidden states over all texts."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size=shard)
-        theirs = type(model).from_pretrained(folder, dtype=torch.float32).eval()
+        peer = type(model).from_pretrained(folder, dtype=torch.float32).eval()
         ours = load_model(Path(folder), dtype=torch.float32)
     if arguments.exact_angles:
-        exact_angles(theirs)
+        exact_angles(peer)
     logits, hidden = [], []
     for ids, keep in texts(arguments.tokens):
         output = ours(ids, keep=keep)
-        expected = theirs(
+        expected = peer(
             ids,
             attention_mask=keep.long(),
             position_ids=_positions(ours, keep),
@@ -192,7 +192,7 @@ def _positions(ours: Any, keep: Tensor) -> Tensor | None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=150)
     parser.add_argument("--exact-angles", action="store_true")

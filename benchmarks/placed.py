@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add the option --device."""
     parser.add_argument("--device", default="cpu", help="torch's name (default: %(default)s)")
 
 

@@ -86,12 +86,12 @@ def _training(
     way: str, optimizer: str, options: argparse.Namespace, place: Path, together: Processes
 ) -> Callable[[], float]:
     """Return a function that performs a training step and returns its seconds."""
-    here = Processes() if way == "alone" else together
+    group = Processes() if way == "alone" else together
     quick = PRESETS["quick"]
     settings = dataclasses.replace(
         quick.train,
         optimizer=optimizer,
-        batch=BATCH * here.size,
+        batch=BATCH * group.size,
         steps=9999,
         precision=options.precision,
         device="cpu",
@@ -102,7 +102,7 @@ def _training(
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, 100_000).astype(np.uint16)
     task = NextToken(tokens, tokens[:0], CONTEXT)
     (place / way).mkdir(parents=True)
-    training = Training(place / way, model, task, settings, here)
+    training = Training(place / way, model, task, settings, group)
     metrics = Metrics(place / way / "metrics.jsonl", Progress())
     model.train()
     return lambda: training._step(metrics).seconds

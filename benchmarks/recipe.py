@@ -77,7 +77,6 @@ def cost(rows: list[Row]) -> float:
 
 
 def trained(text: str, changes: dict[str, dict], steps: int, seed: int) -> Row:
-    """Train on the text with the changes to the recipe."""
     with tempfile.TemporaryDirectory() as folder:
         plan = new_plan(Path(folder, "run"), [text], recipe(steps, seed).changed(changes))
         training = open_training(plan, begin(plan))

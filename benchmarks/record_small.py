@@ -1,6 +1,7 @@
-"""What recording costs small models, and windows with a bias; `record.py --small` runs it.
+"""Cost of recording small models and windows with a bias, for `record.py --small`.
 
-Each row is a ratio of passes that take turns in one process; outputs are compared bit for bit.
+Each row is the time ratio of recorded and plain passes that alternate in one process. Their outputs
+must be equal bit for bit.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ class BiasedWindows(nn.Module):
         self.bias = nn.Parameter(torch.randn(1, heads, tokens, tokens))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(windows, tokens, width)."""
+        """Attend within each window; x is (windows, tokens, width)."""
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        joined = F.scaled_dot_product_attention(q, k, v, self.bias)
-        return self.out(joined.transpose(1, 2).flatten(2))
+        context = F.scaled_dot_product_attention(q, k, v, self.bias)
+        return self.out(context.transpose(1, 2).flatten(2))
 
 
 class WindowsByHand(nn.Module):
-    """Shifted windows as torchvision's Swin computes them: by hand, with a bias and a mask.
+    """Shifted windows as in torchvision's Swin: products and a softmax, with a bias and a mask.
 
     Args:
-        side: patches along each side of the image, of `size` × `size` windows.
+        side: patches along each side of the image.
+        size: patches along each side of a window.
     """
 
     def __init__(self, side: int, size: int = 7, width: int = 96, heads: int = 3, shift: int = 0):
@@ -57,16 +59,16 @@ class WindowsByHand(nn.Module):
         self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.bias = nn.Parameter(torch.randn(1, heads, size * size, size * size))
-        self.forth = nn.Sequential(
+        self.mlp = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, side, side, width)."""
+        """Apply the block; x is (B, side, side, width)."""
         B, side, _, width = x.shape
         size, count = self.size, side // self.size
-        moved = self.norm(x).roll((-self.shift, -self.shift), (1, 2))
-        windows = moved.view(B, count, size, count, size, width).transpose(2, 3)
+        shifted = self.norm(x).roll((-self.shift, -self.shift), (1, 2))
+        windows = shifted.view(B, count, size, count, size, width).transpose(2, 3)
         windows = windows.reshape(B * count**2, size**2, width)
         qkv = self.qkv(windows).view(len(windows), size**2, 3, self.heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
@@ -80,17 +82,17 @@ class WindowsByHand(nn.Module):
             mask = (part[:, None] - part[:, :, None]).ne(0) * -100.0
             scores = scores.view(B, count**2, self.heads, size**2, size**2) + mask[None, :, None]
             scores = scores.view(-1, self.heads, size**2, size**2)
-        joined = (scores.softmax(-1) @ v).transpose(1, 2).reshape(windows.shape)
-        whole = self.out(joined).view(B, count, count, size, size, width).transpose(2, 3)
+        context = (scores.softmax(-1) @ v).transpose(1, 2).reshape(windows.shape)
+        whole = self.out(context).view(B, count, count, size, size, width).transpose(2, 3)
         x = x + whole.reshape(x.shape).roll((self.shift, self.shift), (1, 2))
-        return x + self.forth(x)
+        return x + self.mlp(x)
 
 
 class ByHand(nn.Module):
     """A block whose attention is two products and a softmax, or SDPA.
 
     Args:
-        is_fused: whether it is SDPA.
+        is_fused: whether to call SDPA.
     """
 
     def __init__(self, is_fused: bool, width: int = 64, heads: int = 4) -> None:
@@ -98,25 +100,25 @@ class ByHand(nn.Module):
         self.is_fused, self.heads = is_fused, heads
         self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.forth = nn.Sequential(
+        self.mlp = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, width), causal."""
+        """Apply the block with causal attention; x is (B, N, width)."""
         q, k, v = self.qkv(self.norm(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         if self.is_fused:
-            joined = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+            masked = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
             scores = (q @ k.mT) * q.shape[-1] ** -0.5
-            joined = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
-        x = x + self.out(joined.transpose(1, 2).flatten(2))
-        return x + self.forth(x)
+            context = scores.masked_fill(masked, float("-inf")).softmax(-1) @ v
+        x = x + self.out(context.transpose(1, 2).flatten(2))
+        return x + self.mlp(x)
 
 
 class FTTransformer(nn.Module):
-    """A table's rows as texts of their columns (FT-Transformer, Gorishniy et al., 2021)."""
+    """Attention between the columns of each row of a table (Gorishniy et al., 2021)."""
 
     def __init__(self, columns: int = 12, width: int = 32, layers: int = 3, heads: int = 4):
         super().__init__()
@@ -125,7 +127,7 @@ class FTTransformer(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(rows, columns)."""
+        """Return a vector per row; rows is (rows, columns)."""
         x = rows[..., None] * self.weight + self.bias
         for layer in self.layers:
             q, k, v = layer(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -134,13 +136,13 @@ class FTTransformer(nn.Module):
 
 
 def milliseconds() -> Iterator[tuple[str, nn.Module, Tensor, float]]:
-    """Models whose pass takes about a millisecond, each with an input and its bar."""
+    """Yield models whose pass takes about a millisecond: name, model, input, target."""
     x, ids = torch.randn(1, 32, 64), torch.randint(99, (1, 32))
     for is_fused in (False, True):
         model = nn.Sequential(*(ByHand(is_fused) for _ in range(3))).eval()
         yield ("by SDPA" if is_fused else "by hand"), model, x, (2.0 if is_fused else 4.0)
     gpt = GPT(GPTConfig(vocabulary=99, context_length=32, width=64, layers=3, heads=4))
-    yield "our GPT", gpt.eval(), ids, 2.0
+    yield "heedful's GPT", gpt.eval(), ids, 2.0
     config = LlamaConfig(
         vocab_size=99, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
         num_attention_heads=4,
@@ -149,19 +151,19 @@ def milliseconds() -> Iterator[tuple[str, nn.Module, Tensor, float]]:
 
 
 def first_of(output: Any) -> Tensor:
-    """The tensor that a model gives, or the first that it gives."""
+    """Return the output, or its first tensor if it has several."""
     return output if isinstance(output, Tensor) else output[0]
 
 
 def recorded(model: nn.Module, run: Callable[[], Tensor], rounds: int) -> float:
-    """How many times as long a run takes while its model is recorded, of runs in turns."""
+    """Return the time ratio of recorded and plain runs that alternate."""
     expected = run()
 
     def recording() -> None:
         with heedful.record(model):
             output = run()
         if not torch.equal(output, expected):
-            raise SystemExit("a recorded model gives another output")
+            raise SystemExit("recording changed the output of the model")
 
     return Turns({"plain": run, "recorded": recording}, rounds).ratio("recorded", "plain")
 
@@ -182,7 +184,6 @@ def generating(model: Any, tokens: int = 64) -> tuple[nn.Module, Callable[[], Te
 
 @torch.no_grad()
 def small(rounds: int, verdict: Check) -> None:
-    """All rows of the table, each with its bar."""
     torch.manual_seed(0)
     for windows in (64, 256, 1024):
         model, x = BiasedWindows().eval(), torch.randn(windows, 49, 96)
@@ -203,7 +204,7 @@ def small(rounds: int, verdict: Check) -> None:
             raise SystemExit("a call is refuted")
         seconds.append((time.perf_counter() - began) / len(recording))
     first_look = sorted(seconds)[len(seconds) // 2]
-    verdict("first look at proof, 1,024 rows of a table, s", first_look, 0.2)
+    verdict("first `proof` of a call, 1,024 table rows, s", first_look, 0.2)
 
     gpt2 = GPT2LMHeadModel(
         GPT2Config(vocab_size=512, n_positions=128, n_embd=128, n_layer=4, n_head=4, eos_token_id=2)
@@ -221,6 +222,6 @@ def small(rounds: int, verdict: Check) -> None:
         )
     ).eval()
     verdict("generate, small Llama", recorded(*generating(llama), rounds), 1.4)
-    for name, model, x, bar in milliseconds():
+    for name, model, x, target in milliseconds():
         ratio = recorded(model, lambda model=model, x=x: first_of(model(x)), 9 * rounds)
-        verdict(f"a pass of about 1 ms, {name}", ratio, bar)
+        verdict(f"a pass of about 1 ms, {name}", ratio, target)

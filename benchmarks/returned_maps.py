@@ -1,4 +1,4 @@
-"""The maps that a model of transformers returns, and what they are where they are no weights."""
+"""The maps that a model of transformers returns, with the models whose maps are not weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# What some return as `attentions` is not the weights that their output is made with
-SCORES = {  # lists of scores, before the softmax
+# Models whose `attentions` are not the weights that produce their output.
+SCORES = {  # lists of scores before the softmax
     "squeezebert": ("attentions",),
     "prophetnet": ("cross_attentions", "encoder_attentions"),
 }
-MEAN = {"wavlm"}  # the mean over the heads, for each of them
-WITHOUT_SINK = {"granite_swa", "granitemoe_swa"}  # the sink takes its share afterwards
+MEAN = {"wavlm"}  # the mean over the heads, repeated for each head
+WITHOUT_SINK = {"granite_swa", "granitemoe_swa"}  # weights before the sink's share is removed
 SAMPLED = [
     "d_fine",
     "deimv2",
@@ -24,25 +24,25 @@ SAMPLED = [
     "rt_detr",
     "rt_detr_v2",
 ]
-OTHER = {  # lists of something else: groups, as pictures; weights of a few sampled points
+OTHER = {  # lists of other tensors: group assignments, weights of a few sampled points
     "groupvit": ("vision_model_output.attentions",),
     "deformable_detr": ("cross_attentions", "encoder_attentions"),
     "grounding-dino": ("decoder_attentions.2", "encoder_attentions.3"),
     "mm-grounding-dino": ("decoder_attentions.2", "encoder_attentions.3"),
     **dict.fromkeys(SAMPLED, ("cross_attentions",)),
 }
-JOINED = {"t5gemma2": ("decoder_attentions", "cross_attentions")}  # the parts of one call
+JOINED = {"t5gemma2": ("decoder_attentions", "cross_attentions")}  # both parts of a single call
 
 
 class References(NamedTuple):
-    """A list of maps (B, H, N, M) as the model returns it, and its name."""
+    """A list of maps (B, H, N, M) that the model returns, and its name in the output."""
 
     name: str
     maps: list[Tensor]
 
 
 def maps_of(output: Any, path: str = "") -> Iterator[References]:
-    """Every list of maps of an output, with those of the outputs inside it."""
+    """Yield every list of maps of an output and of its nested outputs."""
     items = output.items() if hasattr(output, "items") else []
     for key, value in items:
         if "attentions" in key and isinstance(value, tuple | list):
@@ -52,8 +52,8 @@ def maps_of(output: Any, path: str = "") -> Iterator[References]:
 
 
 def lists_of(name: str, value: tuple | list) -> Iterator[References]:
-    """One list of maps, or of lists, where the model keeps kinds of attention apart."""
-    maps = [one for one in value if isinstance(one, Tensor)]
+    """Yield a list of maps, and the nested lists of models with several kinds of attention."""
+    maps = [item for item in value if isinstance(item, Tensor)]
     if maps:
         yield References(name, maps)
     for number, inner in enumerate(value):
@@ -61,40 +61,40 @@ def lists_of(name: str, value: tuple | list) -> Iterator[References]:
             yield from lists_of(f"{name}.{number}", inner)
 
 
-def usable(name: str, found: list[References]) -> tuple[list[References], str]:
-    """The maps as they can be compared, and what was done to them or left out."""
+def usable(name: str, returned: list[References]) -> tuple[list[References], str]:
+    """Return the maps that can be compared, and notes on converted or omitted ones."""
     notes = []
     if name in JOINED:
-        pairs = zip(*(one.maps for one in found if one.name in JOINED[name]), strict=True)
+        pairs = zip(*(each.maps for each in returned if each.name in JOINED[name]), strict=True)
         joined = References("joined", [torch.cat(pair, dim=-1) for pair in pairs])
-        found = [joined, *(one for one in found if one.name not in JOINED[name])]
-        notes.append("self and cross are one call")
+        returned = [joined, *(each for each in returned if each.name not in JOINED[name])]
+        notes.append("self- and cross-attention are a single call")
     if name in SCORES:
         notes.append("some are scores")
-        found = [
-            References(one.name, [map_.softmax(-1) for map_ in one.maps])
-            if one.name in SCORES[name]
-            else one
-            for one in found
+        returned = [
+            References(each.name, [map_.softmax(-1) for map_ in each.maps])
+            if each.name in SCORES[name]
+            else each
+            for each in returned
         ]
-    kept: list[References] = []
-    seen: set[int] = set()  # some maps are in two lists
-    left = 0
-    for one in found:
-        fresh = [map_ for map_ in one.maps if map_.data_ptr() not in seen]
-        maps = [] if one.name in OTHER.get(name, ()) else [m for m in fresh if is_map(m)]
-        seen.update(map_.data_ptr() for map_ in fresh)
-        left += len(fresh) - len(maps)
-        kept += [References(one.name, maps)] if maps else []
-    if any(bool(map_.isnan().any()) for one in found for map_ in one.maps):
-        notes.append("it gives NaN")
-    elif left:
-        notes.append(f"{left} of its `attentions` are no weights of queries × keys")
-    return kept, "; ".join(notes)
+    references: list[References] = []
+    pointers: set[int] = set()  # some maps are in two lists
+    omitted = 0
+    for each in returned:
+        fresh = [map_ for map_ in each.maps if map_.data_ptr() not in pointers]
+        maps = [] if each.name in OTHER.get(name, ()) else [m for m in fresh if is_map(m)]
+        pointers.update(map_.data_ptr() for map_ in fresh)
+        omitted += len(fresh) - len(maps)
+        references += [References(each.name, maps)] if maps else []
+    if any(bool(map_.isnan().any()) for each in returned for map_ in each.maps):
+        notes.append("it returns NaN")
+    elif omitted:
+        notes.append(f"{omitted} of its `attentions` are not weights of queries × keys")
+    return references, "; ".join(notes)
 
 
 def is_map(map_: Tensor) -> bool:
-    """Whether it can be weights at all: none below zero, and no row of more than one."""
+    """Whether a tensor can be weights: not negative, and the rows sum to at most 1."""
     if map_.ndim < 3 or not map_.is_floating_point():
         return False
     return bool((map_ >= 0).all()) and bool((map_.sum(dim=-1) < 1.001).all())

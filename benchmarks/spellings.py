@@ -1,22 +1,22 @@
-"""Attention by hand, put together at random from the ways in which people write its steps.
+"""Recordings of random models that write attention out as products and a softmax.
 
     python benchmarks/spellings.py [--models 1000] [--first 0] [--shown 5] [--device cuda]
 
-Each model has one or two layers. How each of them projects, splits heads, scores, masks, takes its
-softmax, weighs values and joins heads is drawn from the tables below, and so are its type, its
-sizes and its padding; half of the batches are verified. It keeps its own weights aside, and they
-are held beside what is recorded of them. The verdicts of calls:
+Each model has one or two layers. The tables below list common ways to write each step: projection,
+splitting heads, scores, mask, softmax, product with the values, joining heads. Each model draws a
+way for each step, its type, its sizes and its padding; half of the batches are also verified. The
+model stores its true weights, and the recorded ones are compared with them. The verdicts of calls:
 
-    replayed                      weights are the model's own, bit for bit: its tape was kept
-    by causes                     they are so but for rounding, from queries, keys, mask and scale
-    refused                       not shown: refuted, or missed with a reason
-    WRONG, LOST, CHANGED, ERROR   another map, none and no reason, another output, an exception
+    replayed                      equal bit for bit: the recording replays the model's operations
+    by inputs                     equal up to rounding: computed from query, key, mask and scale
+    refused                       not available: refuted, or missed with a reason
+    WRONG, LOST, CHANGED, ERROR   another map; no map and no reason; another output; an exception
 
-A model whose own output is no number everywhere (exponents that overflow, say) is left out. The
-seeds of what went wrong are printed, so that `--first SEED --models 1` shows one again.
+Models whose output is not finite (by overflow, for example) are skipped. The seeds of failures are
+printed; `--first SEED --models 1` repeats one.
 """
 
-# ruff: noqa: D102 - `forward` is what the class says
+# ruff: noqa: D102 - the class docstring describes `forward`
 from __future__ import annotations
 
 import argparse
@@ -39,13 +39,13 @@ from heedful.errors import HeedfulError
 
 LONGEST, WORDS, LOW = 64, 50, -1e4
 NEAR = {torch.float64: 1e-9}
-ROUNDED = 3e-5  # what rounding explains of a weight in other types
+ROUNDED = 3e-5  # tolerance of a weight in other types
 TYPES = [torch.float32] * 5 + [torch.float64, torch.bfloat16, torch.float16]
 BAD = ("WRONG", "LOST", "CHANGED", "ERROR")
 
 
 class Sizes(NamedTuple):
-    """Of a model: heads H, heads of keys G, width d of a head."""
+    """Sizes of a model: query heads H, key heads G, width d of a head."""
 
     H: int
     G: int
@@ -65,43 +65,43 @@ class Sizes(NamedTuple):
 class Separate(nn.Module):
     """Three linear layers."""
 
-    def __init__(self, of: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.three = nn.ModuleList(nn.Linear(of.all, part) for part in of.parts)
+        self.three = nn.ModuleList(nn.Linear(sizes.all, part) for part in sizes.parts)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        return [one(x) for one in self.three]
+        return [layer(x) for layer in self.three]
 
 
 class Fused(nn.Module):
-    """One linear layer, whose output is split."""
+    """A single linear layer whose output is split."""
 
-    def __init__(self, of: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.parts, self.layer = of.parts, nn.Linear(of.all, sum(of.parts))
+        self.parts, self.layer = sizes.parts, nn.Linear(sizes.all, sum(sizes.parts))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return list(self.layer(x).split(self.parts, dim=-1))
 
 
 class Convolved(nn.Module):
-    """A convolution of one place."""
+    """A convolution with a kernel of size 1."""
 
-    def __init__(self, of: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.parts, self.layer = of.parts, nn.Conv1d(of.all, sum(of.parts), 1)
+        self.parts, self.layer = sizes.parts, nn.Conv1d(sizes.all, sum(sizes.parts), 1)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return list(self.layer(x.mT).mT.split(self.parts, dim=-1))
 
 
 class Drawn(nn.Module):
-    """A parameter that tokens are multiplied with."""
+    """A bare parameter instead of a linear layer."""
 
-    def __init__(self, of: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.parts = of.parts
-        self.table = nn.Parameter(torch.randn(of.all, sum(of.parts)) / of.all**0.5)
+        self.parts = sizes.parts
+        self.table = nn.Parameter(torch.randn(sizes.all, sum(sizes.parts)) / sizes.all**0.5)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return list((x @ self.table).split(self.parts, dim=-1))
@@ -137,7 +137,7 @@ SCORES: dict[str, Step] = {
     "bmm": lambda q, k, a: by_batches(q, k) * a,
     "baddbmm": by_baddbmm,
 }
-MASKS: dict[str, Step] = {  # of scores, what is ahead (N, N), padding (B, 1, 1, N), a bias
+MASKS: dict[str, Step] = {  # of scores, later keys (N, N), padding (B, 1, 1, N), a bias
     "none": lambda s, ahead, pad, bias: s,
     "-inf": lambda s, ahead, pad, bias: s.masked_fill(ahead, -math.inf),
     "-1e4": lambda s, ahead, pad, bias: s.masked_fill(ahead, LOW),
@@ -187,43 +187,43 @@ TABLES = (SPLITS, SCORES, MASKS, SOFTMAXES, PRODUCTS, JOINS)
 
 
 class Attention(nn.Module):
-    """One layer, with a way of each step."""
+    """A layer with a random way of each step."""
 
-    def __init__(self, chance: random.Random, of: Sizes) -> None:
+    def __init__(self, rng: random.Random, sizes: Sizes) -> None:
         super().__init__()
-        self.ways = [chance.choice(list(table)) for table in TABLES]
-        self.of, self.norms = of, chance.random() < 0.3
-        self.projection = chance.choice(PROJECTIONS)(of)
-        self.out = nn.Linear(of.all, of.all)
-        self.bias = nn.Parameter(torch.randn(of.H, LONGEST, LONGEST) / 2)
-        self.own = torch.empty(0)
+        self.ways = [rng.choice(list(table)) for table in TABLES]
+        self.sizes, self.norms = sizes, rng.random() < 0.3
+        self.projection = rng.choice(PROJECTIONS)(sizes)
+        self.out = nn.Linear(sizes.all, sizes.all)
+        self.bias = nn.Parameter(torch.randn(sizes.H, LONGEST, LONGEST) / 2)
+        self.weights = torch.empty(0)
 
     def forward(self, x: Tensor, pad: Tensor) -> Tensor:
-        of, N = self.of, x.shape[1]
+        sizes, N = self.sizes, x.shape[1]
         split, score, mask, softmax, weigh, join = (
             table[way] for table, way in zip(TABLES, self.ways, strict=True)
         )
-        given = zip(self.projection(x), (of.H, of.G, of.G), strict=True)
-        query, key, value = (split(one, heads) for one, heads in given)
+        projected = zip(self.projection(x), (sizes.H, sizes.G, sizes.G), strict=True)
+        query, key, value = (split(vectors, heads) for vectors, heads in projected)
         if self.norms:
             query, key = 3 * F.normalize(query, dim=-1), F.normalize(key, dim=-1)
-        if of.G != of.H:
-            key, value = (one.repeat_interleave(of.H // of.G, dim=1) for one in (key, value))
+        if sizes.G != sizes.H:
+            key, value = (y.repeat_interleave(sizes.H // sizes.G, dim=1) for y in (key, value))
         ahead = torch.ones(N, N, dtype=torch.bool, device=x.device).triu(1)
-        scores = score(query, key, of.d**-0.5)
+        scores = score(query, key, sizes.d**-0.5)
         weights = softmax(mask(scores, ahead, pad[:, None, None], self.bias[:, :N, :N]))
-        self.own = weights.detach().float().nan_to_num(0.0)
+        self.weights = weights.detach().float().nan_to_num(0.0)
         return self.out(join(weigh(weights, value)))
 
 
 class Model(nn.Module):
-    """Layers between norms, over words and places."""
+    """Embeddings of words and positions, and one or two normalized residual layers."""
 
-    def __init__(self, chance: random.Random, of: Sizes) -> None:
+    def __init__(self, rng: random.Random, sizes: Sizes) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, of.all)
-        self.places = nn.Parameter(torch.randn(LONGEST, of.all) / 3)
-        self.blocks = nn.ModuleList(Attention(chance, of) for _ in range(chance.choice([1, 2])))
+        self.words = nn.Embedding(WORDS, sizes.all)
+        self.places = nn.Parameter(torch.randn(LONGEST, sizes.all) / 3)
+        self.blocks = nn.ModuleList(Attention(rng, sizes) for _ in range(rng.choice([1, 2])))
 
     def forward(self, ids: Tensor, pad: Tensor) -> Tensor:
         x = self.words(ids) + self.places[: ids.shape[1]]
@@ -232,81 +232,81 @@ class Model(nn.Module):
         return x
 
 
-def padding(chance: random.Random, texts: int, length: int) -> Tensor:
-    """Where each text is padded, on the right or on the left; a text alone never is."""
+def padding(rng: random.Random, texts: int, length: int) -> Tensor:
+    """Return a mask of padding on the right or left of each text; a single text has none."""
     pad = torch.zeros(texts, length, dtype=torch.bool)
-    for one in pad if texts > 1 else ():
-        many = chance.randrange(length // 2)
-        one[length - many :] = chance.random() < 0.5
-        one[:many] |= not bool(one.any())
+    for row in pad if texts > 1 else ():
+        count = rng.randrange(length // 2)
+        row[length - count :] = rng.random() < 0.5
+        row[:count] |= not bool(row.any())
     return pad
 
 
 def verdicts(seed: int, device: str) -> Iterator[tuple[str, Any]]:
-    """What becomes of each call of one model, and what more there is to say."""
-    chance = random.Random(seed)
+    """Yield the verdict of each call of a random model, and its details."""
+    rng = random.Random(seed)
     torch.manual_seed(seed)
-    heads = chance.choice([2, 3, 4])
-    of = Sizes(heads, heads if chance.random() < 0.7 else 1, chance.choice([4, 6, 8]))
-    model = Model(chance, of).eval()
+    heads = rng.choice([2, 3, 4])
+    sizes = Sizes(heads, heads if rng.random() < 0.7 else 1, rng.choice([4, 6, 8]))
+    model = Model(rng, sizes).eval()
     for block in model.blocks:
         for parameter in block.projection.parameters():
-            parameter.data *= chance.choice([1, 1, 3])
-    kind = chance.choice(TYPES)
-    texts, length = chance.choice([1, 1, 2, 3, 4]), chance.choice([5, 7, 9, 12, 17])
-    given = torch.randint(WORDS, (texts, length)), padding(chance, texts, length)
-    model, given = on(device, (model.to(kind), given))
-    with torch.inference_mode() if chance.random() < 0.3 else torch.no_grad():
-        plain = model(*given)
+            parameter.data *= rng.choice([1, 1, 3])
+    kind = rng.choice(TYPES)
+    texts, length = rng.choice([1, 1, 2, 3, 4]), rng.choice([5, 7, 9, 12, 17])
+    inputs = torch.randint(WORDS, (texts, length)), padding(rng, texts, length)
+    model, inputs = on(device, (model.to(kind), inputs))
+    with torch.inference_mode() if rng.random() < 0.3 else torch.no_grad():
+        plain = model(*inputs)
         if not bool(plain.isfinite().all()):
-            yield "left out", ""
+            yield "skipped", ""
             return
         try:
             with heedful.record(model) as recording:
-                same = torch.equal(model(*given), plain)
-            own = [block.own.cpu() for block in model.blocks]
-            if texts > 1 and len(recording) and chance.random() < 0.5:
-                recording.verify(model, given)
-        except Exception as error:  # whatever it is
+                same = torch.equal(model(*inputs), plain)
+            weights = [block.weights.cpu() for block in model.blocks]
+            if texts > 1 and len(recording) and rng.random() < 0.5:
+                recording.verify(model, inputs)
+        except Exception as error:  # any exception is a failure of the recorder
             yield "ERROR", repr(error)
             return
     yield from () if same else [("CHANGED", "")]
-    yield from of_calls(recording, own, given[1].cpu(), NEAR.get(kind, ROUNDED))
+    yield from call_verdicts(recording, weights, inputs[1].cpu(), NEAR.get(kind, ROUNDED))
 
 
-def of_calls(
-    recording: heedful.Recording, own: list[Tensor], pad: Tensor, near: float
+def call_verdicts(
+    recording: heedful.Recording, weights: list[Tensor], pad: Tensor, tolerance: float
 ) -> Iterator[tuple[str, Any]]:
-    """What becomes of each layer of each text, beside the model's own weights."""
+    """Compare each layer of each text with the weights that the model stored."""
     missed = " ".join(recording.missed)
-    for text, left_out in enumerate(pad):
+    for text, is_padding in enumerate(pad):
         calls = {call.layer: call for call in recording.sequences[text]} if len(recording) else {}
-        for layer, maps in enumerate(own):
+        for layer, maps in enumerate(weights):
             if layer not in calls:
-                is_told = f"blocks.{layer}" in missed
-                yield ("refused" if is_told else "LOST"), str(recording.missed)
+                is_reported = f"blocks.{layer}" in missed
+                yield ("refused" if is_reported else "LOST"), str(recording.missed)
                 continue
             call, true = calls[layer], maps[text]
             try:
-                found = call.weights().float().cpu()
+                map_ = call.weights().float().cpu()
             except HeedfulError as error:
                 yield "refused", str(error)
                 continue
-            if found.shape != true.shape:  # padding is left out
-                true = true[:, ~left_out][:, :, ~left_out]
-            off = float((found - true).abs().max()) if found.shape == true.shape else math.inf
+            if map_.shape != true.shape:  # recordings omit padding
+                true = true[:, ~is_padding][:, :, ~is_padding]
+            error = float((map_ - true).abs().max()) if map_.shape == true.shape else math.inf
             is_replayed = call.map_ is not None
-            near_enough = torch.equal(found, true) if is_replayed else off <= near
-            verdict = "replayed" if is_replayed else "by causes"
-            told = f"{call.proof}, layout {call.layout}, {off:.2g} off: {call.why}"
-            yield (verdict if near_enough else "WRONG"), told
+            is_right = torch.equal(map_, true) if is_replayed else error <= tolerance
+            verdict = "replayed" if is_replayed else "by inputs"
+            details = f"{call.proof}, layout {call.layout}, {error:.2g} off: {call.why}"
+            yield (verdict if is_right else "WRONG"), details
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=int, default=1000, help="how many (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="seed of the first one")
-    parser.add_argument("--shown", type=int, default=5, help="how many of each fault to print")
+    parser.add_argument("--models", type=int, default=1000, help="number (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
+    parser.add_argument("--shown", type=int, default=5, help="how many of each failure to print")
     add_device(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -319,7 +319,7 @@ def main() -> None:
             if verdict in BAD and counts[verdict] <= options.shown:
                 print(f"{verdict:8} seed {seed}: {more}")
     print(", ".join(f"{number:,} {verdict}" for verdict, number in counts.most_common()))
-    sys.exit(any(counts[one] for one in BAD))
+    sys.exit(any(counts[verdict] for verdict in BAD))
 
 
 if __name__ == "__main__":

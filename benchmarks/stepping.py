@@ -27,25 +27,25 @@ def heedful_step(
     settings: TrainSettings,
     folder: Path,
     device: torch.device | None = None,
-    here: Processes | None = None,
+    group: Processes | None = None,
 ) -> tuple[Step, nn.Module]:
     """Return a function that performs a training step on random tokens, and its model.
 
     Args:
         device: the device of the model; the CPU by default.
-        here: this process among those that train together; alone by default.
+        group: this process among those that train together; alone by default.
     """
-    here = here or Processes()
+    group = group or Processes()
     torch.manual_seed(0)
     model = GPT(config)
     if settings.initial == "zero":
         begin_with_zeros(model)
-    if here.is_single or not settings.shard:  # FSDP2 moves its shards itself
+    if group.is_alone or not settings.shard:  # FSDP2 moves its shards itself
         model.to(device)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, 100_000).astype(np.uint16)
     task = NextToken(tokens, tokens[:0], config.context_length)
-    training = Training(folder, model, task, settings, here, device)
-    metrics = Metrics(folder / "metrics.jsonl", Progress(), is_writer=here.is_first)
+    training = Training(folder, model, task, settings, group, device)
+    metrics = Metrics(folder / "metrics.jsonl", Progress(), is_writer=group.is_first)
     model.train()
     return lambda: training._step(metrics), model
 
@@ -58,7 +58,7 @@ def nanogpt_step(
     *,
     precision: str = "float32",
     compiles: bool = False,
-    here: Processes | None = None,
+    group: Processes | None = None,
 ) -> tuple[Step, nn.Module]:
     """Return a function that performs a training step as nanoGPT's train.py does, and its model.
 
@@ -67,21 +67,21 @@ def nanogpt_step(
         shape: arguments of its configuration.
         batch: sequences per step of this process.
         precision: the type of matrix products; weights are float32.
-        here: this process among those that train together; alone by default.
+        group: this process among those that train together; alone by default.
     """
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
     import model as nanogpt
 
-    here = here or Processes()
+    group = group or Processes()
     torch.manual_seed(0)
     with contextlib.redirect_stdout(None):  # it prints its number of parameters
         model = nanogpt.GPT(nanogpt.GPTConfig(dropout=0.0, **shape)).to(device)
         optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device.type)
     run = torch.compile(model) if compiles else model
-    if not here.is_single:
+    if not group.is_alone:
         run = nn.parallel.DistributedDataParallel(run)
-    draw = torch.Generator().manual_seed(here.rank)
+    draw = torch.Generator().manual_seed(group.rank)
     size = batch, shape["block_size"] + 1
 
     def step() -> None:

@@ -57,5 +57,4 @@ def in_new_process(measure: Callable[..., None], *arguments: Any, **environment:
 
 
 def machine() -> str:
-    """Return the version of torch, the number of threads and the machine's type."""
     return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"

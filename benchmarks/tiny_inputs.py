@@ -1,6 +1,7 @@
-"""What a model of transformers may be given, from the signature of its forward pass.
+"""Candidate inputs of a model of transformers, derived from the signature of its forward pass.
 
-Two sequences, pictures or sounds, without padding; `INPUTS` has what no signature tells.
+A batch has two sequences, images or sounds, without padding. `INPUTS` lists the models whose
+inputs cannot be derived.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor
 LENGTH = 9
 
 
-def inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
-    """What the model may be given, the richest first."""
+def candidate_inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
+    """Yield inputs that the model may accept, those with the most arguments first."""
     config = model.config
     for pattern, make in INPUTS:
         if re.fullmatch(pattern, kind):
@@ -26,28 +27,28 @@ def inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
             return
     names = list(inspect.signature(model.forward).parameters)
     if "grid_thw" in names:
-        made = patches(config)
-        yield {name: made[name] for name in made if name in names}
+        arguments = patches(config)
+        yield {name: value for name, value in arguments.items() if name in names}
         return
-    given = {name: made for name in names if (made := _one(name, config)) is not None}
-    ids = {k: v for k, v in given.items() if k in ("input_ids", "attention_mask")}
-    writes = {k: v for k, v in given.items() if k.startswith("decoder_input_ids")}
-    seen = {k: v for k, v in given.items() if k not in ids and k not in writes}
+    inputs = {name: value for name in names if (value := _argument(name, config)) is not None}
+    ids = {k: v for k, v in inputs.items() if k in ("input_ids", "attention_mask")}
+    decoder = {k: v for k, v in inputs.items() if k.startswith("decoder_input_ids")}
+    others = {k: v for k, v in inputs.items() if k not in ids and k not in decoder}
     main = getattr(model, "main_input_name", None)
-    yield given
+    yield inputs
     if ids:
-        yield {**ids, **writes}
-    if main in given:
-        yield {main: given[main], **writes}
-        yield {main: given[main]}
-    yield {**seen, **writes}
-    yield seen
-    if "input_features" in given:  # some have its axes the other way round
-        turned = {name: value.mT for name, value in given.items() if name == "input_features"}
-        yield {**turned, **writes}
-        length = turned["input_features"].shape
+        yield {**ids, **decoder}
+    if main in inputs:
+        yield {main: inputs[main], **decoder}
+        yield {main: inputs[main]}
+    yield {**others, **decoder}
+    yield others
+    if "input_features" in inputs:  # some models swap its axes
+        swapped = {name: value.mT for name, value in inputs.items() if name == "input_features"}
+        yield {**swapped, **decoder}
+        length = swapped["input_features"].shape
         for steps in length[1:]:
-            yield {**turned, "input_features_mask": torch.ones(2, steps, dtype=torch.long)}
+            yield {**swapped, "input_features_mask": torch.ones(2, steps, dtype=torch.long)}
 
 
 def numbers(*shape: int) -> Tensor:
@@ -59,7 +60,7 @@ def tokens(*shape: int) -> Tensor:
 
 
 def patches(config: Any) -> dict[str, Tensor]:
-    """Two pictures as rows of patches, as the vision towers of Qwen2-VL take them."""
+    """Return two images as rows of patches, the input of Qwen2-VL's vision tower."""
     size = config.patch_size**2 * getattr(config, "temporal_patch_size", 1)
     channels = getattr(config, "in_channels", None) or getattr(config, "num_channels", 3)
     grid = torch.tensor([[1, 4, 4], [1, 2, 4]])
@@ -68,7 +69,7 @@ def patches(config: Any) -> dict[str, Tensor]:
             "merge_sizes": torch.tensor([2, 2])}  # fmt: skip
 
 
-# Architectures, and how what they are given is made from their configuration.
+# Patterns of architectures, and functions from their configuration to their inputs.
 INPUTS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
     (r"audio-spectrogram-transformer", lambda c: {"input_values": numbers(2, 128, 128)}),
     (r"decision_transformer", lambda c: {
@@ -106,8 +107,8 @@ INPUTS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-def _one(name: str, config: Any) -> Tensor | None:
-    """What one argument of a forward pass may be; None where it can stay away."""
+def _argument(name: str, config: Any) -> Tensor | None:
+    """Return a value for an argument of a forward pass, or None to omit it."""
     if name == "input_ids":
         return tokens(2, LENGTH).clamp(max=(getattr(config, "vocab_size", None) or 99) - 1)
     if name == "decoder_input_ids":
@@ -130,10 +131,10 @@ def _one(name: str, config: Any) -> Tensor | None:
 
 
 def image_shape(config: Any) -> tuple[int, ...]:
-    """(channels, height, width), with frames before them where the model sees films."""
+    """Return (channels, height, width), with frames in front for a model of videos."""
     inner = ("vision_config", "image_config", "backbone_config")
-    found = (getattr(config, name, None) for name in inner)
-    vision = next((one for one in found if one is not None), config)
+    configs = (getattr(config, name, None) for name in inner)
+    vision = next((inner for inner in configs if inner is not None), config)
     size = getattr(vision, "image_size", None) or getattr(config, "image_size", None) or IMAGE
     height, width = size if isinstance(size, list | tuple) else (size, size)
     channels = getattr(vision, "num_channels", None) or getattr(vision, "in_channels", 3)
@@ -143,13 +144,13 @@ def image_shape(config: Any) -> tuple[int, ...]:
 
 
 def features_shape(config: Any) -> tuple[int, int]:
-    """(steps, mels) of sound, or for Whisper and its kin (mels, steps)."""
+    """Return (steps, mels) of sound, or (mels, steps) for Whisper and similar models."""
     inner = ("audio_config", "encoder_config")
-    found = (getattr(config, name, None) for name in inner)
-    audio = next((one for one in found if one is not None), config)
+    configs = (getattr(config, name, None) for name in inner)
+    audio = next((inner for inner in configs if inner is not None), config)
     names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "mel_bins",
              "input_dim", "feature_size")  # fmt: skip
-    numbers_ = (getattr(audio, name, None) for name in names)
-    mels = next((one for one in numbers_ if isinstance(one, int)), 80)
+    counts = (getattr(audio, name, None) for name in names)
+    mels = next((count for count in counts if isinstance(count, int)), 80)
     steps = getattr(audio, "max_source_positions", None)
     return (64, mels) if steps is None else (mels, 2 * steps)

@@ -1,7 +1,7 @@
-"""Any model of the installed transformers, built small from its configuration class alone.
+"""Small models of any architecture in transformers, built from its configuration class.
 
-A configuration is shrunk by the names of its fields (`SIZES`), with what a family needs besides in
-`OVERRIDES`; the parameters are drawn again so that attention is peaked.
+A configuration is shrunk by the names of its fields (`SIZES`); `OVERRIDES` has the exceptions of
+each family. The parameters are redrawn so that attention is peaked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 WIDTH, HEADS, LAYERS, VOCABULARY, IMAGE, PATCH = 64, 4, 2, 128, 32, 8
-LARGEST = 100e6  # parameters past which a model is not small
+LARGEST = 100e6  # maximal number of parameters of a small model
 
-# The first whose pattern fits a field's whole name says how large its number may be.
+# The largest allowed value of a field, by the first pattern that matches its full name.
 SIZES = [
     (re.compile(pattern), size)
     for pattern, size in [
@@ -58,17 +58,17 @@ SIZES = [
         (r"index_topk", 6),
     ]
 ]  # fmt: skip
-SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}  # no sizes in them
-STAGES = {"stage_names", "out_features"}  # as long as there are stages, not layers
-OWN = {"transformers_version", "_name_or_path", "dtype", "num_labels"}  # of the outer one alone
+SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}  # fields without sizes
+STAGES = {"stage_names", "out_features"}  # lists with an entry per stage, not per layer
+OUTER = {"transformers_version", "_name_or_path", "dtype", "num_labels"}  # not in nested ones
 KEY_HEADS = re.compile(r"(.*)num_key_value_heads|num_kv_heads|n_head_kv")
-# What some leave open, and cannot be built without
+# Required fields that some configurations leave at None.
 MISSING = {"head_dim": 16, "vocab_size": VOCABULARY, "num_key_value_heads": 2,
            "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}  # fmt: skip
 TOKENS = re.compile(r".*(token|tok)_(id|index|ids)|.*_id|.*_idx|.*token_index")
 
-# What a family needs besides: fields of its configuration, or of a configuration inside it.
-# `start` is what its default cannot be made without.
+# Further fields of a family's configuration, or of a nested configuration.
+# `start` has the fields without which the default configuration cannot be created.
 RESNET = {"start": {"backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}}}
 ROTARY = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
 QUARTER = {**ROTARY, "mrope_section": [2, 1, 1]}
@@ -97,7 +97,7 @@ OVERRIDES: list[tuple[str, dict[str, Any]]] = [
     (r"cpmant", {"prompt_length": 0}),
     (r"reformer", {"axial_pos_embds_dim": [16, 48]}),
     (r"esm", {"pad_token_id": 1, "mask_token_id": 5}),
-    (r"gemma3n_text", {"head_dim": 4}),  # its scores have no scale, and grow with the width
+    (r"gemma3n_text", {"head_dim": 4}),  # scores without a scale grow with the width
     (r"diffusion_gemma", {"text_config": {
         "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 96}}),
     (r"glm5_next_text", {"index_topk": 16}),
@@ -117,7 +117,7 @@ OVERRIDES: list[tuple[str, dict[str, Any]]] = [
 
 
 def build(kind: str, cls: type, implementation: str, draw: float) -> torch.nn.Module:
-    """A small model with its parameters drawn again, the same for every implementation."""
+    """Build a small model with redrawn parameters, equal for every implementation."""
     config = small_config(kind)
     with torch.device("meta"):
         count = sum(p.numel() for p in cls._from_config(copy.deepcopy(config)).parameters())
@@ -130,7 +130,7 @@ def build(kind: str, cls: type, implementation: str, draw: float) -> torch.nn.Mo
 
 @torch.no_grad()
 def redraw(model: torch.nn.Module, draw: float) -> None:
-    """Peaked attention, and biases and scales of norms that are not what they began with."""
+    """Redraw the parameters for peaked attention; perturb biases and scales of norms."""
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():
         if not parameter.is_floating_point():
@@ -143,21 +143,20 @@ def redraw(model: torch.nn.Module, draw: float) -> None:
 
 
 def small_config(kind: str) -> Any:
-    """The configuration of an architecture, shrunk."""
     cls = CONFIG_MAPPING[kind]
-    own: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for pattern, fields in OVERRIDES:
         if re.fullmatch(pattern, kind):
-            own = merged(own, fields)
-    start = own.get("start", {})
+            overrides = merged(overrides, fields)
+    start = overrides.get("start", {})
     fields = cls(**start).to_dict()
     changed = merged(start, shrunk(fields))
-    return cls(**merged(changed, {k: v for k, v in own.items() if k != "start"}))
+    return cls(**merged(changed, {k: v for k, v in overrides.items() if k != "start"}))
 
 
-def merged(one: dict, other: dict) -> dict:
-    """Two nested tables as one; the second has the last word."""
-    out = dict(one)
+def merged(first: dict, other: dict) -> dict:
+    """Merge two nested dicts; entries of the second take precedence."""
+    out = dict(first)
     for key, value in other.items():
         both = isinstance(value, dict) and isinstance(out.get(key), dict)
         out[key] = merged(out[key], value) if both else value
@@ -165,7 +164,7 @@ def merged(one: dict, other: dict) -> dict:
 
 
 def shrunk(fields: dict) -> dict:
-    """The fields of a configuration that have to change, with those of the ones inside it."""
+    """Return the changed fields of a configuration, nested configurations included."""
     out: dict[str, Any] = {}
     staged = any(isinstance(fields.get(name), list) for name in ("depths", "num_heads"))
     for name, value in fields.items():
@@ -193,21 +192,20 @@ def shrunk(fields: dict) -> dict:
 
 
 def plain(part: dict) -> dict:
-    """What a configuration inside another one has to be told, for it is built anew from this."""
-    kept = {name: value for name, value in part.items() if not isinstance(value, dict | list)}
+    """Return the fields from which a nested configuration is created again."""
+    fields = {name: value for name, value in part.items() if not isinstance(value, dict | list)}
     if isinstance(part.get("depths"), list):
-        kept["out_features"] = part.get("out_features")
-    return {name: value for name, value in kept.items() if name not in OWN}
+        fields["out_features"] = part.get("out_features")
+    return {name: value for name, value in fields.items() if name not in OUTER}
 
 
 def heads_of(fields: dict, owner: str | None) -> int | None:
-    """How many query heads a configuration has, or a part of it that names begin with."""
+    """Return the number of query heads in a configuration, or in its part with this prefix."""
     names = (f"{owner or ''}num_attention_heads", "n_head", "num_heads", "n_heads")
     return next((fields[name] for name in names if name in fields), None)
 
 
 def size_of(name: str, value: float, staged: bool) -> float:
-    """A number as it may be."""
     if TOKENS.fullmatch(name) and value >= VOCABULARY:
         return special(name)
     for pattern, size in SIZES:
@@ -215,37 +213,37 @@ def size_of(name: str, value: float, staged: bool) -> float:
             if size is None:
                 return value
             if staged and size in (WIDTH, HEADS, PATCH):
-                return value  # they belong to lists with an entry for each stage
+                return value  # it must match lists with an entry per stage
             return min(value, 2 * size if staged and size == IMAGE else size)
     return value
 
 
 def special(name: str) -> int:
-    """The id of a special token: at the end of the vocabulary, one for each name."""
+    """Return an id for a special token, derived from its name; most are near the last id."""
     if name.startswith(("pad", "bos", "eos", "decoder_start")):
         return {"p": 0, "b": 1, "e": 2, "d": 1}[name[0]]
     return VOCABULARY - 1 - sum(map(ord, name)) % 40
 
 
 def listed(name: str, value: list) -> list | None:
-    """A list as it has to be, None where it stays."""
+    """Return the shrunk list, or None if it does not change."""
     if name == "mrope_section":
         return ROTARY["mrope_section"]
     if name in ("depths", "blocks_per_stage", "layers"):
-        return [min(one, 2) for one in value]
+        return [min(size, 2) for size in value]
     if name.endswith("in_channels") and set(value) == {256}:
         return [WIDTH] * len(value)
-    if name in ("image_size", "img_size") and all(isinstance(one, int) for one in value):
-        return [min(one, IMAGE) for one in value]
+    if name in ("image_size", "img_size") and all(isinstance(size, int) for size in value):
+        return [min(size, IMAGE) for size in value]
     if re.fullmatch(r".*(indexes|indices)|cross_attention_layers", name):
         return None if name == "out_indices" else [1]
-    if TOKENS.fullmatch(name) and all(isinstance(one, int) for one in value):
-        return [one if one < VOCABULARY else 2 for one in value]
+    if TOKENS.fullmatch(name) and all(isinstance(id_, int) for id_ in value):
+        return [id_ if id_ < VOCABULARY else 2 for id_ in value]
     return None
 
 
 def by_layer(fields: dict) -> dict:
-    """Lists with an entry for each layer: so many layers that each kind of them is there."""
+    """Shorten lists with an entry per layer; keep layers of each kind."""
     names = [n for n in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if n in fields]
     if not names or not isinstance(fields[names[0]], int):
         return {}
@@ -255,7 +253,8 @@ def by_layer(fields: dict) -> dict:
         for name, value in fields.items()
         if isinstance(value, list) and len(value) == count > LAYERS and name not in STAGES
     }
-    own = {int(i): shrunk(one) for i, one in (fields.get("per_layer_config") or {}).items()}
+    per_layer = fields.get("per_layer_config") or {}
+    changes = {int(i): shrunk(layer) for i, layer in per_layer.items()}
     if not lists:
         return {}
     kinds: dict[str, int] = {}
@@ -265,6 +264,6 @@ def by_layer(fields: dict) -> dict:
     chosen += [i for i in range(count) if i not in chosen][: max(0, LAYERS - len(chosen))]
     chosen.sort()
     out: dict[str, Any] = {name: [value[i] for i in chosen] for name, value in lists.items()}
-    if own:  # what some layers have other than the rest
-        out["per_layer_config"] = {n: own[i] for n, i in enumerate(chosen) if i in own}
+    if changes:  # fields that differ between layers
+        out["per_layer_config"] = {n: changes[i] for n, i in enumerate(chosen) if i in changes}
     return {**out, names[0]: len(chosen)}

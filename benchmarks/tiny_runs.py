@@ -1,4 +1,4 @@
-"""Tiny runs, in processes that are killed: what `faults.py` does its faults to."""
+"""Tiny training runs in processes that can be killed, for `faults.py`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Outcome = tuple[Any, ...]
 
 
 def written_texts(place: Path) -> tuple[Path, Path]:
-    """Two texts of the same characters and length, so that only checks can tell them apart."""
+    """Write two texts of equal characters and length, which only checksums can distinguish."""
     lines = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 180)]
     first, second = place / "first.txt", place / "second.txt"
     first.write_text("".join(lines))
@@ -41,7 +41,7 @@ def written_texts(place: Path) -> tuple[Path, Path]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    """A model and a training that take a moment, with everything that has a state."""
+    """Return the recipe of a tiny run, dropout included, so that all kinds of state are saved."""
     quick = PRESETS["quick"]
     text = dataclasses.replace(quick.text, tokenizer="characters")
     model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "dropout": 0.1}
@@ -54,7 +54,7 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> list[str]:
-    """Train a plan as the command does; what was said."""
+    """Train a plan as the command does; return the notices."""
     with owning(plan.directory):
         training = open_training(plan, make(plan))
         if resume:
@@ -63,18 +63,18 @@ def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> li
 
 
 def resumed(directory: Path, **changes: Any) -> list[str]:
-    """Go on with a run; what was said."""
+    """Resume a run with changed settings; return the notices."""
     plan = read_plan(directory)
     plan = plan._replace(recipe=plan.recipe.changed({"train": changes}))
     return trained(plan, prepare_run, resume=True)
 
 
 def outcome(directory: Path) -> Outcome:
-    """All numbers of a run that is at its end."""
-    place = latest(directory)
-    if place is not None and place.is_dir():  # of many processes, each its part
-        last = load_sharded(place, lambda _, shape: torch.zeros(shape), Processes())
-        about = read_metadata(place)
+    """Return all numbers of a completed run."""
+    checkpoint = latest(directory)
+    if checkpoint is not None and checkpoint.is_dir():  # sharded over processes
+        last = load_sharded(checkpoint, lambda _, shape: torch.zeros(shape), Processes())
+        about = read_metadata(checkpoint)
     else:
         last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
@@ -87,15 +87,15 @@ def outcome(directory: Path) -> Outcome:
 
 
 def never_stopped(directory: Path, text: Path, changes: dict[str, Any]) -> Outcome:
-    apart(lambda: trained(new_plan(directory, [str(text)], recipe(**changes)), begin))
+    in_fork(lambda: trained(new_plan(directory, [str(text)], recipe(**changes)), begin))
     return outcome(directory)
 
 
-def apart(work: Callable[[], object], kill_after: float | None = None) -> int:
-    """Do some work in a process that is forked, and killed after so many seconds; its status."""
+def in_fork(work: Callable[[], object], kill_after: float | None = None) -> int:
+    """Do some work in a forked process, killed after `kill_after` seconds; return its status."""
     process = os.fork()
     if not process:
-        try:  # whatever happens, this process ends here, and cleans up nothing of the other one
+        try:  # os._exit: the fork must not run the clean-up of its parent
             work()
             os._exit(0)
         except HeedfulError as error:
@@ -118,35 +118,35 @@ MOMENTS = {
 
 
 def deadly(moment: str, after: int, work: Callable[[], object]) -> None:
-    """Do some work, and be killed at the n-th rename, flush or write of a tensor."""
+    """Do some work, and kill this process at the n-th rename, flush or write of a tensor."""
     wrapped(*MOMENTS[moment], after)
     work()
 
 
 def wrapped(module: Any, name: str, after: int) -> None:
-    """Make the n-th call of a function end this process."""
+    """Make the n-th call of a function kill this process."""
     function, count = getattr(module, name), iter(range(1, 1 << 30))
 
-    def deadly(*arguments: Any, **named: Any) -> Any:
+    def killing(*arguments: Any, **options: Any) -> Any:
         if next(count) == after:
             os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **named)
+        return function(*arguments, **options)
 
-    setattr(module, name, deadly)
+    setattr(module, name, killing)
 
 
-def struck(work: Callable[[], object], i: int, seconds: float, chosen: random.Random) -> None:
-    """Kill some work: every other time at random, else inside a rename, flush or write."""
+def struck(work: Callable[[], object], i: int, seconds: float, rng: random.Random) -> None:
+    """Kill some work: for odd i at a random time, for even i inside a rename, flush or write."""
     if i % 2:
-        apart(work, kill_after=chosen.random() * seconds)
+        in_fork(work, kill_after=rng.random() * seconds)
     else:
         moment = list(MOMENTS)[i // 2 % len(MOMENTS)]
-        after = chosen.randint(1, {"rename": 20, "flush": 40, "write": 400}[moment])
-        apart(lambda: deadly(moment, after, work))
+        after = rng.randint(1, {"rename": 20, "flush": 40, "write": 400}[moment])
+        in_fork(lambda: deadly(moment, after, work))
 
 
-def lasting(work: Callable[[], object]) -> float:
-    """Seconds that some work takes in a process of its own."""
+def duration_of(work: Callable[[], object]) -> float:
+    """Return the seconds that some work takes in a forked process."""
     began = time.perf_counter()
-    apart(work)
+    in_fork(work)
     return time.perf_counter() - began

@@ -1,25 +1,25 @@
-"""Training beside a checkout of nanoGPT: seconds to a loss, and the loss at equal time.
+"""Training speed next to nanoGPT and nanochat: seconds to a loss, and the loss at equal time.
 
     python benchmarks/train.py tinyshakespeare.txt --nanogpt ../nanoGPT --other sales_textbook.txt
     python benchmarks/train.py tinyshakespeare.txt --nanochat ../nanochat
 
-Each run is a process of its own, and everything counts, from its start to its end: imports, the
-text (nanoGPT's is prepared before), validations of the whole split, files that are written. Both
-read the same characters in the same windows and validate after about the same seconds; nanoGPT's
-own estimate, on a few random batches, is replaced by that in a copy of its train.py, and its seed
-by the round's. Its recipe is the one that its README has for CPUs.
+Each run is a new process, and its whole time counts: imports, preparing the text (except nanoGPT's,
+prepared beforehand), validation on the whole split, writing files. Both read the same characters in
+windows of equal length and validate about equally often. nanoGPT trains with the recipe that its
+README has for CPUs. A copy of its train.py validates on the whole split instead of a few random
+batches, and takes its seed from this benchmark.
 
-"equal" has nanoGPT's width, depth, context and batch, "free" its parameters only: texts twice as
-long. "to the loss" is as short as it can be to get below `--target` (no free choice was found to be
-shorter); the others aim at 0.9 of nanoGPT's time, as the pace of a shared machine changes from run
-to run; what each took is printed. Where nanoGPT does not reach the target in its 2,000 steps, its
-whole time stands for the time that it would have needed, which is longer. With `--other`, the
-default recipe and AdamW's, which heedful had before, are compared at equal time on
-texts that nothing was tuned on: the files', in BPE, and the Python language reference.
+"equal" has nanoGPT's width, depth, context and batch. "free" has its parameters, but a context
+twice as long. "to the loss" runs the fewest steps that get below `--target` (no free setting was
+faster). The other rows use 0.9 of nanoGPT's time, because the speed of a shared machine varies; the
+time of each run is printed. If nanoGPT misses the target in its 2,000 steps, its whole time counts,
+which is less than it needs. `--other` compares the default recipe with heedful's earlier AdamW
+recipe at equal time, on texts that no setting was tuned on: the given files in BPE, and the Python
+language reference.
 
-With `--nanochat`, nanochat's own loop and optimizer train its model with nanoGPT's width, depth,
-context and batch for as many steps: compiled, as it always is (TORCHDYNAMO_DISABLE=1 leaves that
-out), and with the learning rates that it takes for such a batch. Then comes heedful's equal model.
+With `--nanochat`, nanochat's loop and optimizer train its model with nanoGPT's width, depth,
+context, batch and number of steps: compiled by default (TORCHDYNAMO_DISABLE=1 disables it), with
+the learning rates that it selects for such a batch. heedful's equal model follows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ import numpy as np
 from timing import machine
 
 STEPS, EVERY, CONTEXT, BATCH = 2000, 250, 64, 12
-AIM = 0.9  # of nanoGPT's time, so that a slower moment does not end a run after it
+AIM = 0.9  # share of nanoGPT's time, a margin for slow moments of the machine
 SHAPE = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": CONTEXT, "batch_size": BATCH}
 CHECK = re.compile(r"step ([\d,]+)(?:: train loss \S+, val|  validation) loss ([\d.]+)")
 ESTIMATE = """
@@ -64,7 +64,7 @@ def estimate_loss():
 """
 EQUAL = ["--context-length", "64", "--batch", "12"]
 RECIPE, QUICK = ["--preset", "characters"], ["--preset", "quick"]
-SHORT = [*RECIPE, "--order", "random"]  # for a run that reads a seventh of the text
+SHORT = [*RECIPE, "--order", "random"]  # for a run that reads only a seventh of the text
 ADAMW = [*QUICK, "--optimizer", "adamw", "--initial", "normal", "--decay", "cosine"]
 ADAMW += ["--final-rate", "0.1", "--warmup", "50", "--weight-decay", "0.1"]
 ADAMW += ["--order", "random", "--precision", "float32"]
@@ -72,7 +72,7 @@ ADAMW += ["--order", "random", "--precision", "float32"]
 
 @dataclass
 class Run:
-    """Validations of a process as (seconds since its start, loss), and what it took in all."""
+    """Validations of a process as (seconds since its start, loss), and its total costs."""
 
     checks: list[tuple[float, float]]
     seconds: float
@@ -81,16 +81,16 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """The last validation's."""
+        """The loss of the last validation."""
         return self.checks[-1][1]
 
     @property
     def speed(self) -> float:
-        """Tokens a second between the first validation and the last one."""
+        """Tokens per second between the first and the last validation."""
         return self.tokens / (self.checks[-1][0] - self.checks[0][0])
 
     def reaching(self, target: float) -> float:
-        """Seconds to the first validation at the target or below; NaN where there is none."""
+        """Return the seconds until the first loss at the target or below, else NaN."""
         return next((second for second, loss in self.checks if loss <= target), float("nan"))
 
 
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
-    """The table: nanoGPT, then heedful to the loss and at nanoGPT's time, equal and free."""
+    """Print the rows of nanoGPT, and of heedful to the loss and at nanoGPT's time."""
     copy = copied(options.nanogpt, place / "nanoGPT", options.text)
     free = ["--context-length", "128", "--batch", "12"]
     rounds: dict[str, list[Run]] = {}
@@ -119,22 +119,19 @@ def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
         rounds.setdefault("nanoGPT", []).append(peer)
         _show("nanoGPT", [peer], options.target)
 
-        def ours(name: str, steps: int, every: int, given: Sequence[str], seed: int = seed) -> Run:
-            tokens = steps * int(given[1]) * int(given[3])
-            run = heedful(place / "run", options.text, seed, steps, every, given, tokens)
+        def ours(name: str, steps: int, every: int, words: Sequence[str], seed: int = seed) -> Run:
+            tokens = steps * int(words[1]) * int(words[3])
+            run = heedful(place / "run", options.text, seed, steps, every, words, tokens)
             rounds.setdefault(name, []).append(run)
             _show(name, [run], options.target)
             return run
 
         ours("equal, to the loss", options.steps, options.steps, [*EQUAL, *SHORT])
-        for name, given in (
-            ("equal", [*EQUAL, *RECIPE]),
-            ("free", [*free, *RECIPE]),
-        ):
+        for name, words in (("equal", [*EQUAL, *RECIPE]), ("free", [*free, *RECIPE])):
             seconds = AIM * peer.seconds
-            steps = steps_within(seconds, place / "run", options.text, given)
-            ours(name, steps, -(-steps // (STEPS // EVERY)), given)
-    print(f"\nmedians of {options.seeds} seeds, and the lowest and highest loss")
+            steps = steps_within(seconds, place / "run", options.text, words)
+            ours(name, steps, -(-steps // (STEPS // EVERY)), words)
+    print(f"\nmedians of {options.seeds} seeds, with the lowest and highest loss")
     for name, runs in rounds.items():
         _show(name, runs, options.target)
     peers = rounds["nanoGPT"]
@@ -147,12 +144,12 @@ def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
     print(f"{statistics.median(shares):.3f} of nanoGPT's time to {options.target}")
     if missed:
         print(
-            f"({missed} of {len(peers)} runs of nanoGPT did not reach it: their whole time counts)"
+            f"({missed} of {len(peers)} runs of nanoGPT missed the target: their whole time counts)"
         )
 
 
 def beside_nanochat(place: Path, options: argparse.Namespace) -> None:
-    """nanochat's steps of nanoGPT's shape, and heedful's equal model to the loss."""
+    """Print the rows of nanochat in nanoGPT's shape, and of heedful's equal model."""
     copy = nanochat_copy.copied(options.nanochat, place / "nanochat", options.text)
     command = nanochat_copy.arguments(copy, STEPS, EVERY, BATCH, CONTEXT)
     rounds: dict[str, list[Run]] = {"nanochat": [], "equal, to the loss": []}
@@ -166,27 +163,27 @@ def beside_nanochat(place: Path, options: argparse.Namespace) -> None:
         for name, run in zip(rounds, (peer, ours), strict=True):
             rounds[name].append(run)
             _show(name, [run], options.target)
-    print(f"\nmedians of {options.seeds} seeds, and the lowest and highest loss")
+    print(f"\nmedians of {options.seeds} seeds, with the lowest and highest loss")
     for name, runs in rounds.items():
         _show(name, runs, options.target)
 
 
-def steps_within(seconds: float, out: Path, text: str, given: Sequence[str]) -> int:
-    """How many steps, with as many validations as nanoGPT has, take so many seconds.
+def steps_within(seconds: float, out: Path, text: str, words: Sequence[str]) -> int:
+    """Estimate the number of steps that fit into a time, with nanoGPT's number of validations.
 
-    By a run of 100 steps that is validated after 80 of them and at its end, so that a step's time
-    and a validation's can be told apart.
+    A run of 100 steps with validations after 80 steps and at the end separates the time of a step
+    from the time of a validation.
     """
-    probe = heedful(out, text, 0, 100, 80, given, 1)
-    first, second, last = (at for at, _ in probe.checks)
+    probe = heedful(out, text, 0, 100, 80, words, 1)
+    first, second, last = (moment for moment, _ in probe.checks)
     step = ((second - first) - (last - second)) / 60
     validation = last - second - 20 * step
-    left = seconds - first - (probe.seconds - last) - STEPS // EVERY * validation
-    return max(1, round(left / step))
+    remaining = seconds - first - (probe.seconds - last) - STEPS // EVERY * validation
+    return max(1, round(remaining / step))
 
 
 def at_equal_time(place: Path, text: str | None, seeds: int) -> None:
-    """AdamW, and the default recipe with as many steps as take its time."""
+    """Compare the AdamW recipe with the default recipe, run for the same time."""
     losses: dict[str, list[float]] = {}
     for seed in range(seeds):
         plain = heedful(place / "run", text, seed, 500, 500, [*ADAMW, "--batch", "16"])
@@ -203,7 +200,7 @@ def at_equal_time(place: Path, text: str | None, seeds: int) -> None:
 
 
 def copied(checkout: Path, copy: Path, text: str) -> Path:
-    """A copy of nanoGPT whose train.py validates on the whole split, with the text prepared."""
+    """Copy nanoGPT, change its train.py to validate on the whole split, and prepare the text."""
     copy.mkdir()
     for name in ("model.py", "configurator.py"):
         shutil.copy(checkout / name, copy)
@@ -214,9 +211,9 @@ def copied(checkout: Path, copy: Path, text: str) -> Path:
         (r"manual_seed\(1337 \+", lambda _: "manual_seed(int(os.environ['SEED']) +"),
     )
     for pattern, change in changes:
-        source, found = re.subn(pattern, change, source)
-        if found != 1:
-            raise SystemExit(f"{checkout / 'train.py'} is not the one that is known")
+        source, count = re.subn(pattern, change, source)
+        if count != 1:
+            raise SystemExit(f"{checkout / 'train.py'}: expected a line to change, {pattern!r}")
     (copy / "train.py").write_text(source)
     data = copy / "data" / "shakespeare_char"
     data.mkdir(parents=True)
@@ -245,17 +242,17 @@ def heedful(
     seed: int,
     steps: int,
     every: int,
-    given: Sequence[str],
+    words: Sequence[str],
     tokens: int = 0,
 ) -> Run:
-    """`heedful train` with this run's steps, in its own process."""
+    """Run `heedful train` with the steps and further options in a new process."""
     start = "from heedful.cli import main; main()"
     sizes = {"--steps": steps, "--evaluate-every": every, "--save-every": every, "--seed": seed}
-    chosen = [word for name, value in sizes.items() for word in (name, str(value))]
+    options = [word for name, value in sizes.items() for word in (name, str(value))]
     if tokens:
-        chosen += ["--tokenizer", "characters"]
+        options += ["--tokenizer", "characters"]
     files = [text] if text else []
-    command = ["-c", start, "train", *files, "--out", str(out), "--overwrite", *chosen, *given]
+    command = ["-c", start, "train", *files, "--out", str(out), "--overwrite", *options, *words]
     return timed(command, tokens, Path.cwd())
 
 
@@ -266,7 +263,7 @@ def timed(
     check: re.Pattern[str] = CHECK,
     **variables: str,
 ) -> Run:
-    """Run Python with these arguments, and note when each validation is said."""
+    """Run Python with these arguments, and note when each validation is printed."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-u", *arguments],
@@ -276,20 +273,20 @@ def timed(
         stderr=subprocess.STDOUT,
         text=True,
     )
-    checks, said = [], []
+    checks, lines = [], []
     for line in process.stdout or ():
-        said.append(line)
-        if found := check.match(line):
-            checks.append((time.perf_counter() - began, float(found[2])))
+        lines.append(line)
+        if match := check.match(line):
+            checks.append((time.perf_counter() - began, float(match[2])))
     _, status, usage = os.wait4(process.pid, 0)
     if status or not checks:
-        raise SystemExit("".join(said[-20:]))
+        raise SystemExit("".join(lines[-20:]))
     return Run(checks, time.perf_counter() - began, usage.ru_maxrss * 1024 / 1e9, tokens)
 
 
 def _show(name: str, runs: Sequence[Run], target: float) -> None:
-    def middle(of: Callable[[Run], float]) -> float:
-        return statistics.median(map(of, runs))
+    def middle(figure: Callable[[Run], float]) -> float:
+        return statistics.median(map(figure, runs))
 
     losses = [run.loss for run in runs]
     spread = f" ({min(losses):.3f}–{max(losses):.3f})" if len(runs) > 1 else ""
@@ -302,12 +299,12 @@ def _show(name: str, runs: Sequence[Run], target: float) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", nargs="?", help="the text, characters its tokens")
+    parser.add_argument("text", nargs="?", help="the training text; its characters are the tokens")
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
     parser.add_argument("--nanochat", type=Path, help="a checkout of nanochat")
     parser.add_argument("--other", nargs="*", default=[], help="texts to compare recipes on")
     parser.add_argument("--target", type=float, default=1.874, help="validation loss to reach")
-    parser.add_argument("--steps", type=int, default=190, help="that reach it with equal shape")
+    parser.add_argument("--steps", type=int, default=190, help="steps that reach it (equal shape)")
     parser.add_argument("--seeds", type=int, default=3)
     return parser.parse_args()
 

@@ -1,10 +1,11 @@
-"""What watching heads takes of the time of training.
+"""Share of the training time that watching heads takes.
 
     python benchmarks/watch.py
     python benchmarks/watch.py --rounds 40 --steps 400
 
-`train --watch` with a text of 96 tokens. Steps and looks take turns, so that what slows the machine
-slows both; the share is all looks of a run, the first one with what it imports, over all its steps.
+The runs use `train --watch` with a text of 96 tokens. Timed steps and looks at the heads alternate.
+The share is the time of all looks of a run, imports of the first one included, divided by the time
+of all its steps.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
 
 
 def _opened(recipe: Recipe, directory: Path) -> Training:
-    alone = {"evaluate_every": NEVER, "save_every": NEVER}
-    plan = new_plan(directory, (), recipe.changed({"train": alone}))
+    changes = {"evaluate_every": NEVER, "save_every": NEVER}
+    plan = new_plan(directory, (), recipe.changed({"train": changes}))
     return open_training(plan, begin(plan))
 
 
 def _stepping(training: Training) -> Callable[[], None]:
-    """What takes a step of a training, and looks at nothing."""
+    """Return a function that performs a training step without watching."""
     training.watch = None
     steps: Iterator[Step] = (event for event in training.events() if isinstance(event, Step))
     next(steps)
@@ -81,8 +82,8 @@ def _stepping(training: Training) -> Callable[[], None]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=800, help="Of a run, for the share.")
-    parser.add_argument("--rounds", type=int, default=25, help="Looks and steps that are timed.")
+    parser.add_argument("--steps", type=int, default=800, help="steps of a run")
+    parser.add_argument("--rounds", type=int, default=25, help="timed looks and steps")
     return parser.parse_args()
 
 

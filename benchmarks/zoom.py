@@ -1,11 +1,11 @@
-"""A part of a long map by its own cells, beside computing its rows; and a region as a picture.
+"""Speed of computing a region of a long map from its cells alone, next to computing its rows.
 
     python benchmarks/zoom.py
 
-One head of width 64, causal, random queries and keys. The log-sum-exps of the rows are those that
-torch's kernel tells a recording. Values are compared before a time is printed. The bars: 1,024
-queries × 1,024 keys of 32,768 tokens at least ten times as fast as their rows; 4,096 × 4,096 of
-131,072 tokens pooled to 1,024 × 1,024 in at most 150 ms, the 95th of 100 times.
+The recording has one causal head of width 64, random queries and keys, and the log-sum-exps that
+torch's kernel computes. Values are compared before times are printed. Targets: 1,024 queries ×
+1,024 keys of 32,768 tokens at least ten times as fast as their rows; a heatmap of 4,096 × 4,096
+cells of 131,072 tokens, pooled to 1,024 × 1,024, in at most 150 ms (95th percentile of 100).
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ WIDTH, SHOWN, REGION, CELLS, PLACES = 64, 1024, 4096, 1024, 50
 
 
 class OneHead(nn.Module):
-    """Causal attention, as a model would call it."""
+    """A model that calls causal SDPA."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Of tensors (1, 1, N, d)."""
+        """Attend; all tensors are (1, 1, N, d)."""
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 @torch.no_grad()
 def recorded(tokens: int) -> Call:
-    """The call of one head on so many tokens."""
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, 1, tokens, WIDTH)
     with heedful.record(model := OneHead()) as recording:
@@ -44,12 +43,12 @@ def recorded(tokens: int) -> Call:
 
 
 def by_rows(call: Call, queries: slice) -> Tensor:
-    """Whole rows, as they are computed where nothing is known of their sums."""
+    """Compute whole rows, as without log-sum-exps."""
     return call.weights(head=0, queries=queries)
 
 
 def rows_and_cells(tokens: int = 32_768, rounds: int = 5) -> None:
-    """The last queries with any keys, by their cells and by their rows."""
+    """Compare cells and rows for the last queries and several ranges of keys."""
     call, last = recorded(tokens), slice(tokens - SHOWN, tokens)
     whole = by_rows(call, last)
     ratios = []
@@ -70,11 +69,11 @@ def rows_and_cells(tokens: int = 32_768, rounds: int = 5) -> None:
             f"{turns.median('rows') * 1e3:7.1f} ms, {ratios[-1]:5.1f} times as fast, "
             f"weights within {worst:.0e}"
         )
-    told("rows / cells, the worst place", min(ratios), 10, min(ratios) >= 10)
+    report("rows / cells, smallest", min(ratios), "at least 10", min(ratios) >= 10)
 
 
 def regions(tokens: int = 131_072) -> None:
-    """Regions all over the map, and on its diagonal, as pictures."""
+    """Time heatmaps of regions at random places and on the diagonal."""
     call = recorded(tokens)
     torch.manual_seed(1)
     lasts = torch.randint(REGION, tokens, (PLACES,))
@@ -82,7 +81,7 @@ def regions(tokens: int = 131_072) -> None:
     for way in ("mean", "max"):
         seconds, worst = [], 0.0
         for number, (last, first) in enumerate(zip(lasts.tolist(), firsts, strict=True)):
-            # every other one on the diagonal, where the mask has to be made
+            # every other region is on the diagonal, where a mask is needed
             keys = slice(last - REGION, last) if number % 2 else slice(first, first + REGION)
             region = slice(last - REGION, last), keys
             for _ in range(2):
@@ -90,18 +89,18 @@ def regions(tokens: int = 131_072) -> None:
                 picture = call.heatmap(CELLS, head=0, queries=region[0], keys=keys, reduce=way)
                 seconds.append(time.perf_counter() - began)
             if number < 4:
-                worst = max(worst, off(call, picture, region, way))
+                worst = max(worst, error_to_rows(call, picture, region, way))
         assert worst < 2e-6, f"cells differ by {worst}"
-        at95 = statistics.quantiles(seconds, n=20)[-1] * 1e3
+        p95 = statistics.quantiles(seconds, n=20)[-1] * 1e3
         print(
             f"{way} of {REGION:,} × {REGION:,} to {CELLS:,} × {CELLS:,} of {tokens:,} tokens: "
             f"median {statistics.median(seconds) * 1e3:.0f} ms, cells within {worst:.0e}"
         )
-        told(f"95th of {len(seconds)} times, ms", at95, 150, at95 <= 150)
+        report(f"p95 of {len(seconds)} times, ms", p95, "at most 150", p95 <= 150)
 
 
-def off(call: Call, picture: Tensor, region: tuple[slice, slice], way: str) -> float:
-    """How far a picture is from whole rows pooled in float64, on its first rows of cells."""
+def error_to_rows(call: Call, picture: Tensor, region: tuple[slice, slice], way: str) -> float:
+    """Return the largest error of a heatmap's first rows, against whole rows pooled in float64."""
     (rows, keys), size = region, REGION // CELLS
     few = slice(rows.start, rows.start + 8 * size)
     whole = by_rows(call, few)[:, keys].double().unflatten(1, (-1, size)).unflatten(0, (-1, size))
@@ -109,8 +108,8 @@ def off(call: Call, picture: Tensor, region: tuple[slice, slice], way: str) -> f
     return float((picture[:8] - pooled).abs().max())
 
 
-def told(what: str, found: float, bar: float, is_met: bool) -> None:
-    print(f"{what:44}{found:9.3g}    bar {bar:g}: {'met' if is_met else 'missed'}\n")
+def report(label: str, figure: float, target: str, is_met: bool) -> None:
+    print(f"{label:44}{figure:9.3g}    target {target}: {'met' if is_met else 'missed'}\n")
 
 
 def main() -> None:

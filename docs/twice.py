@@ -1,4 +1,4 @@
-"""The text in which each line is said twice, as docs/how-to/watch.md makes it, in a folder.
+"""Writes a text that repeats each line, by running the code block of docs/how-to/watch.md.
 
 python docs/twice.py build/pictures
 """

@@ -1,7 +1,7 @@
-"""A model of one's own that attends between tokens, and the ids and names that it is tried on."""
+"""A custom model with attention between tokens, and ids and token names to test it with."""
 
 import torch
-from looked import WIDTH, D, H
+from shown_maps import WIDTH, D, H
 from torch import nn
 
 N = 6
@@ -10,11 +10,11 @@ OTHERS = IDS + 40
 
 
 def named(ids):
-    return [f"t{int(one)}" for one in ids]
+    return [f"t{int(id_)}" for id_ in ids]
 
 
 class Attends(nn.Module):
-    """Attention by hand between vectors made of ids."""
+    """Attention between the embeddings of ids, written out as products and a softmax."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class Attends(nn.Module):
 
     def attend(self, x, y):
         query, key = (
-            one(given).unflatten(-1, (H, D)).transpose(1, 2)
-            for one, given in ((self.asks, x), (self.says, y))
+            projection(vectors).unflatten(-1, (H, D)).transpose(1, 2)
+            for projection, vectors in ((self.asks, x), (self.says, y))
         )
         return (query @ key.mT).softmax(-1) @ key

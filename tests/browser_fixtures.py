@@ -4,12 +4,12 @@ import runpy
 from pathlib import Path
 
 import pytest
-from browsed import Page, Served, is_own, started
-from walks import walk
+from explained_models import walk
+from page_reader import Page, Served, is_own, started
 
 from heedful.views.walk.one_file import model_walks, page
 
-SITE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "docs" / "walks.py"))
+SITE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "docs" / "walk_pages.py"))
 SHARED = "#call=0.0.0&head=0"  # an address with a view: the page opens no example
 
 __all__ = [
@@ -26,7 +26,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def recordings():
-    from every_kind import all_kinds
+    from small_recordings import all_kinds
 
     return all_kinds()
 

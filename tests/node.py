@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 
-from browsed import lacking
+from page_reader import lacking
 
 
 def returned(folder, modules, line, asked=None, data=b""):

@@ -1,4 +1,4 @@
-"""A process that has made another type or device its default, as people do who have a GPU."""
+"""Other default types and devices of torch, which some users set for a whole process."""
 
 from contextlib import contextmanager
 
@@ -16,5 +16,5 @@ def default_type(kind):
 
 
 def default_elsewhere():
-    """A device on which nothing can be computed, so that nothing that is put there goes unseen."""
+    """Return the device "meta", which computes nothing, so that any use of it is noticed."""
     return torch.device("meta")

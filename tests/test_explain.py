@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_out import check_numbers, hidden
+from recomputed_numbers import check_numbers, hidden
 
 from heedful.errors import ArgumentError, TextError
 from heedful.explain import VARIANTS, explain, vector

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from written_out import check_numbers, hidden, in_words
+from recomputed_numbers import check_numbers, hidden, in_words
 
 from heedful.errors import ArgumentError
 from heedful.explain import explain_bert, explain_gpt, explain_seq2seq

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from browsed import KINDS, as_shown, number, pairs
+from page_reader import KINDS, as_shown, number, pairs
 
 IN_A_FILE = ("causal", "windowed", "grouped", "padded", "cross", "stitched", "capped", "sinks")
 SHOWN = [("explorer", kind) for kind in KINDS] + [("file", kind) for kind in IN_A_FILE]

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from browsed import KINDS, as_shown
-from every_kind import long
+from page_reader import KINDS, as_shown
+from small_recordings import long
 
 from heedful.views.explorer import one_file
 from heedful.views.explorer.catalogue import Catalogue

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from browsed import as_shown
-from every_kind import MADE
+from page_reader import as_shown
+from small_recordings import MADE
 
 from heedful.views.explorer import one_file
 from heedful.views.explorer.catalogue import Catalogue

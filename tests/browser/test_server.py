@@ -4,7 +4,7 @@ import re
 
 
 def test_a_server_that_has_ended_is_reported(opened, recordings):
-    from browsed import Served
+    from page_reader import Served
 
     with Served({"causal": recordings["causal"]}) as gone:
         page = opened(gone.address, gone.origin, allowed=["ERR_CONNECTION_REFUSED"])

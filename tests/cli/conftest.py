@@ -1,7 +1,7 @@
 """Fixtures that run commands as a user types them."""
 
 import pytest
-from typed import train
+from command_checks import train
 
 from heedful.cli.main import run
 from heedful.pictures import head_grid

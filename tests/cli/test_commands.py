@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typed import misused, refused
+from command_checks import misused, refused
 
 from heedful.cli.main import COMMANDS, run
 from heedful.files import load_tensors, read_checked_json, save_tensors, write_checked_json

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from typed import misused, refused
+from command_checks import misused, refused
 
 import heedful
 from heedful.loaded import open_heedful

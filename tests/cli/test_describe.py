@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import torch
+from command_checks import misused, refused
 from rich.cells import cell_len
 from safetensors.torch import save_file
-from typed import misused, refused
 
 from heedful.models import GPT, BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.models.directory import write_model_config

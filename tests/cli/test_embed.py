@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
+from command_checks import misused, refused
 from rich.cells import cell_len
-from typed import misused, refused
 
 from heedful.models import load_model
 from heedful.pictures import word_plane

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 import torch
+from command_checks import misused, refused
 from safetensors.torch import save_file
-from typed import misused, refused
 
 from heedful.cli.explain import VARIANTS
 from heedful.explain import VARIANTS as KNOWN

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 import torch
+from command_checks import refused, train
 from PIL import Image
-from typed import refused, train
 
 from heedful.text import BPETokenizer, load_tokenizer
 

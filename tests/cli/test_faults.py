@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from typed import refused, train
+from command_checks import refused, train
 
 from heedful.files import load_tensors
 from heedful.train import Training, read_metrics
@@ -42,7 +42,7 @@ REFUSED = {
     "--initial normal": "initial",
     "--width 25 --heads 5": "width = 25, heads = 5",
     "--convolution 16": "convolution",
-    f"--batch {10**12}": "takes about",
+    f"--batch {10**12}": "needs about",
     "--device cuda:99": "cuda:99",
 }
 

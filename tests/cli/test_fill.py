@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from typed import refused
+from command_checks import refused
 
 import heedful
 from heedful.models import Bert, load_model

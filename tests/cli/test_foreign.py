@@ -5,9 +5,9 @@ import sys
 
 import pytest
 import torch
+from command_checks import refused
 from llama_tokenizers import of_bytes
 from safetensors.torch import load_file, save_file
-from typed import refused
 
 import heedful
 

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 import torch
-from scored import means
-from typed import misused, refused
+from command_checks import misused, refused
+from head_scores_by_definition import means
 
 import heedful
 from heedful.cli.record import certified, heads_in_words

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typed import refused, train
+from command_checks import refused, train
 
 TEXT = "".join(f"Bottle {i} of {i * i} on the wall.\n" for i in range(100))
 SMALL = ["--context-length", "16", "--width", "24", "--layers", "1", "--heads", "2", "--batch", "3",

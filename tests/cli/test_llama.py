@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
+from command_checks import refused
 from llama_tokenizers import of_bytes, of_characters
-from redrawn import redrawn
-from typed import refused
+from redrawn_parameters import redrawn
 
 import heedful
 from heedful.loaded import LoadedGPT

@@ -5,7 +5,7 @@ import webbrowser
 
 import pytest
 import torch
-from typed import misused, refused
+from command_checks import misused, refused
 
 import heedful
 from heedful.models import GPT, GPTConfig

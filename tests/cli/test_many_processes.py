@@ -8,8 +8,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from command_checks import refused
 from small_runs import recipe, started
-from typed import refused
 
 from heedful import __version__, torchrun
 from heedful.cli.main import COMMANDS, SHARED

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from command_checks import refused
 from torch import nn
-from typed import refused
 
 import heedful
 

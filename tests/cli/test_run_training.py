@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from typed import arguments_of
+from command_checks import arguments_of
 
 from heedful.cli.main import run
 from heedful.cli.suggested_commands import beginning, quoted, suggestion

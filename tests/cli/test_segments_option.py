@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from typed import misused, refused, train
+from command_checks import misused, refused, train
 
 import heedful
 from heedful.cli.segments_option import parse_segments

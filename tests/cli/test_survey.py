@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from scored import over_texts
+from command_checks import misused, refused
+from head_scores_by_definition import over_texts
 from test_house import heavy_modules
-from typed import misused, refused
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES

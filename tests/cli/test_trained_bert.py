@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from scored import over_texts
+from head_scores_by_definition import over_texts
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 import torch
+from command_checks import misused, refused
 from crossing import cross_steps
-from typed import misused, refused
 
 from heedful.cli.main import run
 from heedful.models import load_model

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from typed import misused, refused, train
+from command_checks import misused, refused, train
 
 import heedful
 from heedful.train import read_metrics

@@ -125,7 +125,7 @@ class OneByOne(Processes):
     def process_group(self, timeout):
         return nullcontext()
 
-    def each(self, value):
+    def all_gather(self, value):
         self.results[self.rank] = value
         return self.results if self.is_first else [value]
 

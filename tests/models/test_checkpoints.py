@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from redrawn import redrawn
+from redrawn_parameters import redrawn
 from safetensors.torch import load_file, save_file
 
 from heedful.errors import RunError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from redrawn import redrawn
+from redrawn_parameters import redrawn
 from safetensors import safe_open
 
 from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from redrawn import redrawn
+from redrawn_parameters import redrawn
 from safetensors.torch import load_file, save_file
 
 from heedful.errors import ArgumentError, RunError

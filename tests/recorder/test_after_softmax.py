@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from looked import WIDTH, B, Heads, M, N, looked_at, of_heads, shows, weighed
+from shown_maps import WIDTH, B, Heads, M, N, looked_at, of_heads, shows, weighed
 from torch.nn import functional as F
 
 from heedful.recorder.doors.tape import NO_MAP

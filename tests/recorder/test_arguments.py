@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from looked import Given
+from shown_maps import Given
 
 import heedful
 from heedful.errors import ArgumentError, RunError

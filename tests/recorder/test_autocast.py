@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, D, Heads, N, weighed
+from shown_maps import WIDTH, D, Heads, N, weighed
 from torch import nn
 from torch.nn import functional as F
 

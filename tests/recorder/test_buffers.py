@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, B, D, H, Heads, N, looked_at, near, shows, weighed
+from shown_maps import WIDTH, B, D, H, Heads, N, looked_at, near, shows, weighed
 from torch import nn
 
 ROOM = 9

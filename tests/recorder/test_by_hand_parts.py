@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looked import Given, near
 from random_maps import full_map
+from shown_maps import Given, near
 
 import heedful
 from heedful.ops.inputs import AttentionInputs

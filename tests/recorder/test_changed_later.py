@@ -5,7 +5,7 @@ torch counts the changes of a tensor, but not in inference mode: what is used th
 
 import pytest
 import torch
-from looked import WIDTH, D, H, Heads, N, shows
+from shown_maps import WIDTH, D, H, Heads, N, shows
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful

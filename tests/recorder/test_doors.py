@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from looked import Given, looked_at
+from shown_maps import Given, looked_at
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention

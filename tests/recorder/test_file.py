@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looked import Given
 from safetensors.torch import save_file
+from shown_maps import Given
 
 import heedful
 from heedful.errors import RunError, SaveError

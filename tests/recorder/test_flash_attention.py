@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from peaked import pair
+from peaked_models import pair
 from transformers import modeling_flash_attention_utils as utils
 
 import heedful

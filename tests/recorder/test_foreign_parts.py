@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
-from looked import Given
+from shown_maps import Given
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import heedful

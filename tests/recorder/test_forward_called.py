@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from looked import Given
+from shown_maps import Given
 from torch import nn
 
 import heedful

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from crossing import cross_steps
-from peaked import pair
+from peaked_models import pair
 from torch import nn
 
 import heedful

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scored import means, over_texts
+from head_scores_by_definition import means, over_texts
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from head_scores_by_definition import over_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scored import over_texts
 
 import heedful
 from heedful.errors import RunError

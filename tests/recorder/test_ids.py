@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from scored import means
+from head_scores_by_definition import means
 
 import heedful
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, B, H, Heads, M, N, shows, weighed
+from shown_maps import WIDTH, B, H, Heads, M, N, shows, weighed
 
 import heedful
 

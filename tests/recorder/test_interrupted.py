@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from looked import WIDTH, Heads, M, N, weighed
+from shown_maps import WIDTH, Heads, M, N, weighed
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

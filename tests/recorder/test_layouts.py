@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, Heads, looked_at, near, weighed
+from shown_maps import WIDTH, Heads, looked_at, near, weighed
 from torch import nn
 
 import heedful

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import transformers
-from peaked import pair
+from peaked_models import pair
 
 import heedful
 from heedful.errors import ArgumentError, RunError

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from attends_to_ids import IDS, OTHERS, Attends, N, named
-from looked import WIDTH, D, H, looked_at
+from shown_maps import WIDTH, D, H, looked_at
 from torch import nn
 
 import heedful

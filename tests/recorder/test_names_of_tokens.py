@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 from attends_to_ids import IDS, OTHERS, Attends, N, named
-from looked import D, H, looked_at
+from shown_maps import D, H, looked_at
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from looked import WIDTH, B, Given, H, Heads, N, near
+from shown_maps import WIDTH, B, Given, H, Heads, N, near
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

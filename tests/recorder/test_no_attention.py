@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, B, D, Given, H, Heads, M, N, looked_at, near, shows, weighed
+from shown_maps import WIDTH, B, D, Given, H, Heads, M, N, looked_at, near, shows, weighed
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, Heads
+from shown_maps import WIDTH, Heads
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful

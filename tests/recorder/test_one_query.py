@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, B, M, looked_at, near
+from shown_maps import WIDTH, B, M, looked_at, near
 from torch import nn
 
 from heedful.recorder.doors import tape_inputs

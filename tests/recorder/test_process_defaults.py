@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from looked import WIDTH, Heads
 from process_defaults import default_elsewhere, default_type
+from shown_maps import WIDTH, Heads
 from torch import nn
 
 import heedful

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from settled import settled
+from finalized_calls import settled
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

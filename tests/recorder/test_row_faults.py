@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from looked import Given
-from rows_looked_at import (
+from head_scores_by_definition import means
+from row_sums_by_definition import (
     COMPUTED,
     FROM_KERNEL,
     B,
@@ -19,7 +19,7 @@ from rows_looked_at import (
     llama,
     recorded,
 )
-from scored import means
+from shown_maps import Given
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 

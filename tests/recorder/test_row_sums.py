@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from looked import Given
-from rows_looked_at import (
+from row_sums_by_definition import (
     COMPUTED,
     FROM_KERNEL,
     B,
@@ -19,6 +18,7 @@ from rows_looked_at import (
     no_rows,
     recorded,
 )
+from shown_maps import Given
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from peaked import pair
+from peaked_models import pair
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, B, N, looked_at, shows, weighed
+from shown_maps import WIDTH, B, N, looked_at, shows, weighed
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, one_hot, scaled_dot_product_attention
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import (
+from shown_maps import (
     WIDTH,
     B,
     D,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked import WIDTH, Heads, looked_at, shows, weighed
+from shown_maps import WIDTH, Heads, looked_at, shows, weighed
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 import torch
-from looked import looked_at
+from shown_maps import looked_at
 from torch import nn
 
 import heedful

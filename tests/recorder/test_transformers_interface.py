@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from settled import settled
+from finalized_calls import settled
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import transformers
-from looked import near
+from shown_maps import near
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

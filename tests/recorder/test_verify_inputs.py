@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from looked import near
+from shown_maps import near
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 

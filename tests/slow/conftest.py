@@ -1,3 +1,3 @@
-"""The browser, and the pages that these tests open."""
+"""Fixtures of the slow tests: the browser and the pages that they open."""
 
 from browser_fixtures import *  # noqa: F403

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from typed import train
+from command_checks import train
 
 from heedful.cli.main import run
 

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from browsed import as_shown, is_own, pairs
 from notebooks import KINDS, Notebook, Server
+from page_reader import as_shown, is_own, pairs
 
 import heedful
 
@@ -14,7 +14,7 @@ CELLS = (
     f"""import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import heedful
-from every_kind import of_gpt, padded
+from small_recordings import of_gpt, padded
 recording, other = of_gpt(), padded()
 recording.save("recording.safetensors")
 recording""",

@@ -237,7 +237,7 @@ def _print(
     rows: list[Row], options: TableOptions, source: Recording | HeadTotals, *notes: str
 ) -> None:
     """Print a table of heads, the columns that do not fit, notes, and the proof."""
-    from heedful.cli import certainty
+    from heedful.cli import proofs
     from heedful.views.head_tables import evidence_table, scores_table
     from heedful.views.terminal import console
 
@@ -251,7 +251,7 @@ def _print(
         screen.print(line, style="dim")
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)
-    certainty.print_proof(source, screen)
+    proofs.print_proof(source, screen)
 
 
 def as_data(head: Head) -> dict[str, Any]:

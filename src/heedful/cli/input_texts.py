@@ -110,7 +110,7 @@ def record_text(
     Raises:
         ArgumentError: an image for a model that reads no images.
     """
-    from heedful.cli.certainty import print_missed
+    from heedful.cli.proofs import print_missed
     from heedful.loaded import ImageWarning, TruncationWarning
     from heedful.views.progress import progress_bar
 

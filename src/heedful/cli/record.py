@@ -85,7 +85,7 @@ def record(
     check_folder(out)
     check_replaceable(out, "recording")
     check_model(model, opening)
-    from heedful.cli import certainty
+    from heedful.cli import proofs
     from heedful.loaded import open_model
     from heedful.views.terminal import console, facts
 
@@ -96,19 +96,19 @@ def record(
     recording.save(out)
     if as_json:
         summary = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
-        click.echo(json.dumps({**summary, "calls": certainty.as_data(recording)}))
+        click.echo(json.dumps({**summary, "calls": proofs.as_data(recording)}))
         return
     screen = console()
     screen.print(facts(_summary(recording, out)))
-    certainty.print_reasons(recording, screen)
+    proofs.print_reasons(recording, screen)
     screen.print(f"\nNext: {suggestion('heads', out)}", style="dim", soft_wrap=True)
 
 
 def _summary(recording: Recording, out: Path) -> list[tuple[str, str]]:
-    from heedful.cli import certainty
+    from heedful.cli import proofs
     from heedful.recording.proof import counted
 
-    certificates = certainty.certificates(recording)
+    certificates = proofs.certificates(recording)
     return [
         ("recorded", heads_in_words(recording)),
         ("tokens", _tokens(recording)),

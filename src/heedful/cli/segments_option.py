@@ -121,7 +121,7 @@ def print_shares(
     recording: Recording, segments: Any, sequence: int | None, options: TableOptions
 ) -> None:
     """Print the shares of attention between segments as a table or as JSON."""
-    from heedful.cli import certainty
+    from heedful.cli import proofs
     from heedful.views.head_tables import shares_table
     from heedful.views.progress import progress_bar
     from heedful.views.terminal import console
@@ -143,7 +143,7 @@ def print_shares(
     screen.print(shares_table(rows, options.evidence, screen.width))
     for line in dict.fromkeys(line for shares in results.values() for line in shares.notes):
         screen.print(line, style="dim", highlight=False)
-    certainty.print_proof(recording, screen)
+    proofs.print_proof(recording, screen)
 
 
 class Row(NamedTuple):

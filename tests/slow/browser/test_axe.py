@@ -1,7 +1,7 @@
 """The page is accessible by screen reader and keyboard: axe-core finds no violation."""
 
 import pytest
-from browsed import faults
+from page_reader import faults
 
 WIDE, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
 

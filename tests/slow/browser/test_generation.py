@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import every_kind
 import torch
-from browsed import Served, as_shown, faults, number, unit
+from page_reader import Served, as_shown, faults, number, unit
 
 import heedful
 from heedful.loaded import LoadedGPT
@@ -16,7 +15,7 @@ SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "ro
 
 
 def made(texts):
-    model = every_kind.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
+    model = small_recordings.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
     return Generation(LoadedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
 
 

@@ -4,8 +4,8 @@ import html
 import re
 
 import pytest
-from browsed import Served
-from every_kind import padded
+from page_reader import Served
+from small_recordings import padded
 
 from heedful.recording import load
 from heedful.recording.proof import Layout

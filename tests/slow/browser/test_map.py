@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from browsed import as_shown
+from page_reader import as_shown
 
 from heedful.views.bundler import one_script
 from heedful.views.explorer.one_file import PAGE

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from browsed import Served, as_shown, faults
+from page_reader import Served, as_shown, faults
 
 import heedful
 from heedful.models import GPT, GPTConfig

@@ -5,8 +5,8 @@ import base64
 import threading
 
 import pytest
-from browsed import as_shown
-from every_kind import of_gpt, padded
+from page_reader import as_shown
+from small_recordings import of_gpt, padded
 
 from heedful.views.notebook.display import frame
 from heedful.views.notebook.kernel_side import KernelHandler, texts_and_view

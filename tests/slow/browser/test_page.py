@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 import torch
-from browsed import as_shown
+from page_reader import as_shown
 from PIL import Image
 
 LINE = re.compile(r"weights\(head=(\d+), queries=\[(\d+)\], keys=\[(\d+)\]\)")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsed import KINDS, Served, as_shown, number, unit
+from page_reader import KINDS, Served, as_shown, number, unit
 
 import heedful
 from heedful.head_kinds import SCORES
@@ -238,7 +238,7 @@ class Typed:
     directory = Path("runs/letters")
 
     def record(self, text, second=None):
-        from every_kind import of_gpt
+        from small_recordings import of_gpt
 
         if "!" in text:
             raise heedful.errors.TextError("a text with <b>!</b>", remedy="leave it out")

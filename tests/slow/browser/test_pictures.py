@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from browsed import Served, as_shown, number
+from page_reader import Served, as_shown, number
 
 import heedful
 from heedful.views.explorer import one_file

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from every_kind import EVIL, STRANGE
+from small_recordings import EVIL, STRANGE
 
 
 @pytest.fixture(params=["served", "file"])

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from browsed import faults
 from browser_fixtures import SITE
+from page_reader import faults
 from walk_page import is_rounded, numbers, pane
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import every_kind
 import numpy as np
 import pytest
 import torch
-from raised import RAISED
+from job_errors import RAISED
 
 import heedful
 from heedful.errors import ArgumentError, TextError
@@ -52,7 +51,9 @@ class Session:
 
 def letters(**changes):
     shape = {**every_kind.SHAPE, "heads": 3, **changes}
-    return LoadedGPT(every_kind.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters"))
+    return LoadedGPT(
+        small_recordings.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters")
+    )
 
 
 OPTIONS = {"tokens": 12, "seed": 7, "temperature": 1, "top_k": 9, "top_p": 0.9,
@@ -202,7 +203,7 @@ def test_a_text_of_nothing_and_an_encoder_decoder():
     assert (session.status["tokens"], session.catalogue.names) == (1, ["empty prompt"])
     config = Seq2SeqConfig(vocabulary=LETTERS.size + 2, context_length=24, width=24, layers=1,
                            heads=2)  # fmt: skip
-    opened = LoadedSeq2Seq(every_kind.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
+    opened = LoadedSeq2Seq(small_recordings.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
     session = Session(opened, "from source")
     status = session.do("begin", prompt="from source", tokens=6, temperature=0)
     assert status["tokens"] <= 7

@@ -2,7 +2,6 @@
 
 import math
 
-import every_kind
 import numpy as np
 import pytest
 import torch

@@ -4,7 +4,7 @@ import errno
 import threading
 
 import pytest
-from raised import RAISED
+from job_errors import RAISED
 
 from heedful.errors import RunError
 from heedful.views.explorer.jobs import Background, FaultError, Job, RefusedError, Worker

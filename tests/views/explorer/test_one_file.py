@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from every_kind import EVIL, SENTENCE, Causal, cross, of_gpt, strange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from small_recordings import EVIL, SENTENCE, Causal, cross, of_gpt, strange
 
 import heedful
 from heedful.errors import ArgumentError, RunError

@@ -13,10 +13,9 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
-import every_kind
 import pytest
 import uvicorn
-from raised import RAISED
+from job_errors import RAISED
 
 from heedful.errors import TextError
 from heedful.loaded import LoadedGPT

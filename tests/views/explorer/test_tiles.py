@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import every_kind
 import numpy as np
 import pytest
 import torch

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from every_kind import MADE, of_gpt, padded, sharp
+from small_recordings import MADE, of_gpt, padded, sharp
 
 import heedful
 from heedful.errors import ArgumentError

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from every_kind import of_gpt
+from small_recordings import of_gpt
 
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers

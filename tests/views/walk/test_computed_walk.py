@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from explained_models import walk
 from node import returned
-from walks import walk
 
 from heedful.explain import VARIANTS, explain, vector
 from heedful.explain.variants import hash32, mix32

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from walks import walk
+from explained_models import walk
 
 from heedful.explain import document_004
 from heedful.views.explorer.wire import unpacked

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from walks import walk
+from explained_models import walk
 
 from heedful.errors import SaveError
 from heedful.explain import explain

@@ -3,11 +3,11 @@ import re
 from functools import partial
 
 import pytest
+from explained_models import walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
-from walks import walk
 
 from heedful.explain import VARIANTS, explain
 from heedful.views.walk.terminal_pages import show

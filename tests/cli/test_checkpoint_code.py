@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_checks import refused
 from safetensors.torch import save_file
-from typed import refused
 
 import heedful
 from heedful.errors import HeedfulError

@@ -1,9 +1,9 @@
-"""The pages of the walk that the lessons link to, made whenever the site is built: `walk.html`,
-attention without a model, and `walk-model.html`, a small GPT that learns lesson 8's rhyme first.
+"""Hooks that build the walk pages that the lessons link to: `walk.html` shows attention without a
+model, `walk-model.html` a small GPT that is first trained on lesson 8's rhyme.
 """
 
 import torch
-from mkdocs.structure.files import File
+from properdocs.structure.files import File
 from torch.nn.functional import cross_entropy
 
 from heedful.explain import explain, explain_gpt
@@ -13,33 +13,33 @@ from heedful.text.example_texts import RHYME, SENTENCE
 from heedful.views.walk.one_file import model_walks, page, variant_walks
 
 STEPS, WINDOWS, LENGTH = 150, 16, 32
-ASKED = "This is the cat that"  # killed the rat
+PROMPT = "This is the cat that"  # killed the rat
 
 
 def on_files(files, config):
-    """Two more pages, where links to them are checked."""
+    """Add the two pages, so that links to them are checked."""
     for name, content in (("walk.html", variants()), ("walk-model.html", model())):
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def variants():
-    """All variants, computed on what is typed."""
+    """Return the page of all variants, which computes the sentence that a reader types."""
     offered, first = variant_walks(explain(SENTENCE), {})
     return page(offered, first=first)
 
 
 def model():
-    """A GPT's way from a few words to the next one."""
+    """Return the page of a GPT's steps from a few words to the next word."""
     tokenizer = BPETokenizer.train([RHYME], 512)
-    ids = torch.tensor([tokenizer.encode(ASKED)])
-    found = explain_gpt(learned(tokenizer), ids, pieces=tokenizer.pieces)
-    return page(model_walks(found))
+    ids = torch.tensor([tokenizer.encode(PROMPT)])
+    explanation = explain_gpt(trained(tokenizer), ids, pieces=tokenizer.pieces)
+    return page(model_walks(explanation))
 
 
-def learned(tokenizer):
-    """A small GPT that knows the rhyme, after some seconds."""
-    torch.set_num_threads(1)  # more would wait for each other, with so little to do
+def trained(tokenizer):
+    """Train a small GPT on the rhyme, in some seconds."""
+    torch.set_num_threads(1)  # faster than several threads for so small a model
     torch.manual_seed(0)
     size = {"vocabulary": tokenizer.size, "context_length": LENGTH, "width": 32}
     gpt = GPT(GPTConfig(**size, layers=2, heads=4, positions="sinusoidal"))

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from looked import Given
+from shown_maps import Given
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
