@@ -11,12 +11,12 @@ from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer.generation import Generation
 
-SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "rotary"}
+SHAPE = {**small_recordings.SHAPE, "context_length": 900, "heads": 3, "positions": "rotary"}
 
 
 def made(texts):
     model = small_recordings.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
-    return Generation(LoadedGPT(model, every_kind.LETTERS, Path("letters")), texts, "a ")
+    return Generation(LoadedGPT(model, small_recordings.LETTERS, Path("letters")), texts, "a ")
 
 
 def test_a_late_frame_does_not_move_the_focus(browser, opened):

@@ -17,7 +17,7 @@ from heedful.views.explorer.generation import UNWATCHED, Generation
 from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
-LETTERS = every_kind.LETTERS
+LETTERS = small_recordings.LETTERS
 
 
 class Session:
@@ -50,7 +50,7 @@ class Session:
 
 
 def letters(**changes):
-    shape = {**every_kind.SHAPE, "heads": 3, **changes}
+    shape = {**small_recordings.SHAPE, "heads": 3, **changes}
     return LoadedGPT(
         small_recordings.sharp(GPT(GPTConfig(**shape)), 12, 0.3), LETTERS, Path("letters")
     )

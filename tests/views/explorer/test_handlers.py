@@ -25,7 +25,9 @@ KINDS = ["causal", "windowed", "grouped", "padded", "cross", "generated", "sinks
 
 @pytest.fixture(scope="module")
 def recordings():
-    return {kind: every_kind.MADE[kind]() for kind in KINDS} | {"long": every_kind.long(600)}
+    return {kind: small_recordings.MADE[kind]() for kind in KINDS} | {
+        "long": small_recordings.long(600)
+    }
 
 
 def asking(recording, **options):
@@ -208,24 +210,27 @@ def test_the_strongest_cells_are_those_of_the_region(recordings, monkeypatch):
 
 
 def test_tokens_are_cut_and_found_whatever_their_case():
-    ask = asking(every_kind.strange())
-    long = every_kind.STRANGE.index("long" * 2500)
+    ask = asking(small_recordings.strange())
+    long = small_recordings.STRANGE.index("long" * 2500)
     head, _ = ask("tokens", axis="keys", start=0, stop=99)
-    assert head["tokens"][0] == every_kind.EVIL
+    assert head["tokens"][0] == small_recordings.EVIL
     assert head["tokens"][long] == ("long" * 2500)[:200]
     assert head["cut"] == {str(long): 10_000}
     head, arrays = ask("find", axis="keys", text="LONG")
     assert (head["count"], arrays["places"].tolist()) == (1, [long])
     assert ask("find", axis="queries", text="nowhere")[0]["count"] == 0
-    words = every_kind.long(5)
+    words = small_recordings.long(5)
     words.tokens = [["fit", " it", "city", "It", "no"]]
     _, arrays = asking(words)("find", axis="keys", text="it")
     assert arrays["places"].tolist() == [1, 3, 0, 2]  # whole tokens before parts of others
-    assert asking(every_kind.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"] is None
+    assert (
+        asking(small_recordings.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"]
+        is None
+    )
 
 
 def test_a_refuted_call_says_so_and_harms_no_other(recordings):
-    ask = asking(every_kind.of_gpt())
+    ask = asking(small_recordings.of_gpt())
     call = ask.handlers.catalogue.call(0, 0, 1)
     call.check = Check(9.0, 1.0, 4, where="head 0")
     assert call.proof == "refuted"
@@ -365,7 +370,7 @@ def file_and_responses(recording):
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
 @pytest.mark.parametrize("name", BY_DEFAULT)
 def test_another_default_changes_nothing(name, kind):
-    recording = every_kind.MADE[name]()
+    recording = small_recordings.MADE[name]()
     expected = file_and_responses(recording)
     with default_elsewhere() if kind is None else default_type(kind):
         responses = file_and_responses(recording)

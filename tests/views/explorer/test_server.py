@@ -38,7 +38,7 @@ class Model:
     def record(self, text):
         if not text:
             raise TextError("an empty text", remedy="write something")
-        return every_kind.of_gpt(text=text)
+        return small_recordings.of_gpt(text=text)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def running(model=None, generation=lambda catalogue: None):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        catalogue = Catalogue({"one": every_kind.of_gpt()})
+        catalogue = Catalogue({"one": small_recordings.of_gpt()})
         explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
         server = uvicorn.Server(
             uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
@@ -249,8 +249,8 @@ def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
         assert browser.status(path, how, b"", Cookie=None) == 403
 
     def generation(catalogue):
-        config = GPTConfig(**every_kind.SHAPE, heads=3)
-        opened = LoadedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
+        config = GPTConfig(**small_recordings.SHAPE, heads=3)
+        opened = LoadedGPT(GPT(config).eval(), small_recordings.LETTERS, Path("letters"))
         return Generation(opened, catalogue, "a head")
 
     with running(generation=generation) as (explorer, port):

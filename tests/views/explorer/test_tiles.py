@@ -108,7 +108,7 @@ def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
 def test_tiles_of_half_precision_are_as_exact_as_weights():
     torch.manual_seed(5)
     query, key, value = (3 * torch.randn(3, 1, 2, 300, 16)).bfloat16()
-    with heedful.record(model := every_kind.Causal()) as recording:
+    with heedful.record(model := small_recordings.Causal()) as recording:
         model(query, key, value)
     [call] = recording
     for level, reduce in ((0, "max"), (1, "mean"), (1, "max")):
