@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import small_recordings
 import torch
 from page_reader import Served, as_shown, faults, number, unit
 

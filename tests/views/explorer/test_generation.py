@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_recordings
 import torch
 from job_errors import RAISED
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import small_recordings
 import torch
 from process_defaults import default_elsewhere, default_type
 
