@@ -91,7 +91,7 @@ def steps(run):
     return [line["step"] for line in lines if "loss" in line]
 
 
-@pytest.mark.parametrize("heading", ["Two processes on this machine", "A copy of the model"])
+@pytest.mark.parametrize("heading", ["Two processes on this machine", "Replicate the model"])
 def test_what_is_shown_of_two_processes_is_what_they_say(heading, begin, folder):
     """But for the losses, the speed and the type that a machine is fast at: it makes four steps."""
     (line, shown) = commands(heading)[-1]
@@ -109,8 +109,8 @@ def test_what_is_shown_of_two_processes_is_what_they_say(heading, begin, folder)
 def test_a_run_that_was_cut_goes_on_in_three_processes_and_in_one(begin, folder):
     """The one of the page, which the test before has begun, if this worker ran that one."""
     if not (folder / "runs/cut").exists():
-        ended(begin(commands("A copy of the model")[-1][0], "--steps", "4"))
-    for line, steps_then in zip(commands("When something ends"), (6, 8), strict=True):
+        ended(begin(commands("Replicate the model")[-1][0], "--steps", "4"))
+    for line, steps_then in zip(commands("When a process stops"), (6, 8), strict=True):
         words = "Continuing from step"
         output, _ = ended(begin(line[0], "--steps", str(steps_then)))
         assert f"{words} {steps_then - 2}." in output

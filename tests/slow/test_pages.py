@@ -29,7 +29,7 @@ SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--co
 LOCAL = ["--tokenizer", "bpe"]  # a preset with an encoding of tiktoken would fetch it
 ENCODED = {"zero-to-hero", "zero-to-hero-fast", "gpt2"}
 ELSEWHERE = re.compile(  # not run here: installing, the Makefile, what the demo printed
-    r"(PIP_EXTRA_INDEX_URL=\w+ )?(make \w+|pip install -e \.)|heedful demo · "
+    r"(PIP_EXTRA_INDEX_URL=\w+ )?(make \w+|pip install -e \.)|heedful demo · .*"
     r"|heedful tokenize .* --tokenizer cl100k_base"  # it would be fetched
 )
 

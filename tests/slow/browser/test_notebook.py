@@ -127,8 +127,8 @@ def test_two_pages_in_one_notebook(cells):
     assert page.evaluate("Object.values(cells.first.listeners).flat().length") == 0
     page.wait_for_timeout(100)
     assert kernel.heard[-1]["open"] is False
-    assert kernel.cells["first"]._asked is None
-    assert kernel.cells["second"]._asked is not None
+    assert kernel.cells["first"]._worker is None
+    assert kernel.cells["second"]._worker is not None
     assert "call=0.1.0" in page.evaluate("cells.second.state.view")
     # also while it waits for an answer, which must not start the kernel's thread again
     kernel.heard.clear()
@@ -140,7 +140,7 @@ def test_two_pages_in_one_notebook(cells):
     page.wait_for_timeout(100)
     *_, last = (message for message in kernel.heard if "leave" not in message)
     assert last["open"] is False
-    assert kernel.cells["first"]._asked is None
+    assert kernel.cells["first"]._worker is None
 
 
 # The policy of VS Code for notebook cells: inline scripts, none from a Blob
