@@ -50,7 +50,7 @@ cut_option = click.option(
 )  # fmt: skip
 verify_option = click.option(
     "--verify", is_flag=True,
-    help="Verify which axes are heads, queries and keys, by a few more forward passes.",
+    help="Verify which axes are heads, queries and keys, by more forward passes (about 16).",
 )  # fmt: skip
 
 

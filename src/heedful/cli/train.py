@@ -155,7 +155,7 @@ def train(
 
 
 def _preset(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
-    """Return the preset and its name; raise if it is for other data, pairs or text."""
+    """Return the preset's name and recipe; raise if it is for other data (text or pairs)."""
     name = name or (DATES if pairs == DATES else "quick" if pairs is None else "pairs")
     start = preset(name)
     if start.on_pairs != (pairs is not None):

@@ -109,7 +109,8 @@ def explain(
 
     Raises:
         TextError: a text without words.
-        ArgumentError: the variant, width or head does not exist, or the heads do not divide `dim`.
+        ArgumentError: an unknown variant or head, an invalid width, heads that do not divide
+            `dim`, or an argument that the variant does not take.
 
     >>> scores = explain("Your journey starts with one step").stage("scores")
     >>> scores.part([1], range(6))

@@ -35,7 +35,8 @@ class CrossAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width; a memory or a cache of another batch.
+        ArgumentError: heads that do not divide the width (without `head_width`); a memory or a
+            cache of another batch size.
 
     >>> import torch
     >>> words, patches = torch.rand(1, 4, 8), torch.rand(1, 9, 6)

@@ -2,10 +2,10 @@
 
 W is the map of one head: rows are queries n (N of them), columns are keys m (M). Query n has
 position p(n) = n + M − N; with more queries than keys, the offset of the mask replaces M − N if the
-mask has one. A query that may attend to no key has NaN in every row statistic and is left out of
-means.
+mask has one. A query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and
+is left out of means.
 
-`Diagonal` and `Sink` are NaN up to and including the first real key. In causal attention the query
+`Diagonal` and `Sink` are NaN for queries up to the first real key (the first without padding). In causal attention the query
 at that key attends only to itself, so it has no choice. NaN leaves it out of every mean.
 
 A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of

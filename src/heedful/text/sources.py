@@ -41,7 +41,7 @@ class SkippedFilesWarning(UserWarning):
 
 @dataclass(frozen=True)
 class StringSource:
-    """A string as a source, in pieces that end where no token crosses the boundary.
+    """A string as a source, in pieces that end after a word where possible.
 
     title: a name for messages. size: the number of bytes. once: whether it can be read only once.
 
@@ -149,7 +149,7 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
 
 
 def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
-    """Return the paths of files and of the files in folders, each once, as `open_source` does.
+    """Return the paths of files and of the files in folders, sorted, without duplicates.
 
     Raises:
         TextError: a name is missing, a folder has no such file, or a path can be read only once.

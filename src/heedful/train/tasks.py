@@ -21,8 +21,8 @@ from heedful.train.batches import ALL, BatchIndex, ordered_rows, shuffled_pieces
 # Masking as in BERT (Devlin et al. 2018)
 TARGET_SHARE = 0.15  # share of a text's tokens to predict
 MASKED, REPLACED = 0.8, 0.1  # shares of these that become [MASK] or a random word; others stay
-# Share of batches whose texts are shorter than the context. The paper's tenth suffices for its
-# million steps; after a thousand steps, short sentences need more.
+# Share of batches whose texts are shorter than the context. BERT's code has 0.1 for its million
+# steps; after a thousand steps, short sentences need more.
 SHORT_SHARE = 0.5
 SPECIAL_TOKENS = 2  # special tokens around a text: [CLS] and [SEP]
 
@@ -97,7 +97,7 @@ class NextToken(Task):
         return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
-        """Return the loss of each token, predicted from the tokens before it."""
+        """Return the mean loss of the tokens, each predicted from those before it."""
         return loss(model(batch.inputs).logits, batch.targets, smoothing)
 
 
@@ -175,7 +175,7 @@ class MaskedWords(Task):
         return len(batch.targets)
 
     def loss(self, model: nn.Module, batch: MaskedTexts, smoothing: float) -> Tensor:
-        """Return the loss of the target tokens, predicted from all the others."""
+        """Return the mean loss of the target tokens, predicted from all others."""
         bert = cast(Bert, model)
         states = bert.hidden_states(batch.ids)
         # only for the targets: logits are as wide as the vocabulary
@@ -268,7 +268,7 @@ class Translating(Task):
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
-        """Return the loss of each target token, predicted from the source and the tokens before."""
+        """Return the mean loss of the target tokens, from the source and the tokens before each."""
         keep = batch.target_keep
         output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)

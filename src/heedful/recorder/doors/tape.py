@@ -49,7 +49,8 @@ class TapedCall(NamedTuple):
 
     softmax: the step of the softmax, whose axes are those of the map.
     weights: the factor of the second product, (…, N, M), or its transpose.
-    query (b, n, d), key (b, m, d): copies of the two factors of the tape's product.
+    query (…, n, d), key (…, m, d): copies of the factors of the tape's product, which a model may
+        have in the other order; both are the weights if there is no product.
     value (…, M, v), output (…, N, v): of the second product; output is None if that product also
         adds another tensor. Both are None in a recording.
     """
