@@ -5,8 +5,9 @@ position p(n) = n + M − N; with more queries than keys, the offset of the mask
 mask has one. A query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and
 is left out of means.
 
-`Diagonal` and `Sink` are NaN for queries up to the first real key (the first without padding). In causal attention the query
-at that key attends only to itself, so it has no choice. NaN leaves it out of every mean.
+`Diagonal` and `Sink` are NaN for queries up to the first real key (the first without padding). In
+causal attention the query at that key attends only to itself, so it has no choice. NaN leaves it
+out of every mean.
 
 A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
 other blocks of the same map. `result()` returns its value.
