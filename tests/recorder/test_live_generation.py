@@ -103,7 +103,8 @@ def test_an_encoder_decoder_grows_by_its_target():
     with torch.inference_mode():
         for n in range(11):
             with heedful.record(model) as recording:
-                memory = model.encode(source) if n == 0 else memory
+                if n == 0:
+                    memory = model.encode(source)
                 model.decoder_states(target[:, n : n + 1], memory, cache=cache)
             growing.append(recording)
         with heedful.record(model) as recorded:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import small_recordings
 import uvicorn
 from job_errors import RAISED
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import small_recordings
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
