@@ -3,12 +3,12 @@
 import torch
 from torch import nn
 
-from heedful.recorder.arranging import PendingCall
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.finalizing import Finalizer
 from heedful.recorder.module_stack import Frame
 from heedful.recorder.observed_call import AXES
 from heedful.recorder.options import Options
+from heedful.recorder.standard_axes import PendingCall
 from heedful.recording.evidence import evidence_of, with_sums
 
 

@@ -12,7 +12,7 @@ import pytest
 import heedful
 from heedful import errors, layers
 from heedful.cli.main import COMMANDS
-from heedful.layers import options
+from heedful.layers import option_names
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
@@ -250,10 +250,10 @@ def test_a_lazy_package_has_the_names_that_type_checkers_read(name):
 
 
 def test_names_in_configurations_are_names_in_layers():
-    assert {*options.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
-    assert {*options.GATE_NAMES} == {*layers.GATES}
-    assert {*options.NORM_NAMES} == {*layers.NORMS}
-    assert {*options.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
+    assert {*option_names.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
+    assert {*option_names.GATE_NAMES} == {*layers.GATES}
+    assert {*option_names.NORM_NAMES} == {*layers.NORMS}
+    assert {*option_names.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
 
 
 def test_every_error_is_one_line_and_a_heedful_error():

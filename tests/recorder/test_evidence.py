@@ -20,7 +20,7 @@ from heedful.ops.inputs import AttentionInputs
 from heedful.recording import capture, evidence
 from heedful.recording.certificate import certify
 from heedful.recording.evidence import evidence_of
-from heedful.recording.real_tokens import RealTokens
+from heedful.recording.unpadded import RealTokens
 
 B, H, N, D = 2, 3, 11, 16
 SMALL = 0, evidence.SMALL  # bytes of values that are copied before they are projected

@@ -18,7 +18,7 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.map_region import weights as of_causes
 from heedful.recorder.axes import call_kind
-from heedful.recorder.doors import transformers_interface, unsupported
+from heedful.recorder.doors import refused_classes, transformers_interface
 from heedful.recorder.observed_call import Observed
 
 transformers.logging.set_verbosity_error()
@@ -334,11 +334,11 @@ def test_longformer_is_refused_by_name():
         pass
 
 
-@pytest.mark.parametrize("name", unsupported.LAYOUTS)
+@pytest.mark.parametrize("name", refused_classes.LAYOUTS)
 def test_each_refused_layout_is_named_and_nothing_is_hooked(name):
     part = nn.Sequential(type(name, (nn.Module,), {})())
     with pytest.raises(ArgumentError, match=f"^0 is a {name}, which attends by "):
-        unsupported.modules_of(part)
+        refused_classes.modules_of(part)
     with pytest.raises(ArgumentError), heedful.record(part):
         pass
     assert not any(module._forward_hooks for module in part.modules())
@@ -347,4 +347,4 @@ def test_each_refused_layout_is_named_and_nothing_is_hooked(name):
 def test_every_refused_layout_is_a_class_of_transformers():
     folder = Path(transformers.__path__[0])
     code = "".join(file.read_text() for file in folder.glob("models/*/modeling_*.py"))
-    assert [name for name in unsupported.LAYOUTS if f"class {name}(" not in code] == []
+    assert [name for name in refused_classes.LAYOUTS if f"class {name}(" not in code] == []

@@ -6,7 +6,7 @@ Document 004 (Zhang, *LLM: From Zero to Hero*) goes on to the next word, as a wh
 """
 
 from heedful.explain.models import explain_bert, explain_gpt, explain_seq2seq
-from heedful.explain.stages import Answer, Explanation, Formula, Likely, Section, Stage
+from heedful.explain.stage_types import Answer, Explanation, Formula, Likely, Section, Stage
 from heedful.explain.variants import VARIANTS, document_004, explain, vector
 
 __all__ = [

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from heedful.explain.operations import linear_stages, norm_stage, rotary_stage
-from heedful.explain.stages import Formula, Part, Stage, row_reader, stored
+from heedful.explain.common_stages import linear_stages, norm_stage, rotary_stage
+from heedful.explain.stage_types import Formula, Part, Stage, row_reader, stored
 from heedful.layers import CrossAttention, MultiHeadAttention, SelfAttention, SimpleSelfAttention
 from heedful.ops import attention, steps
 from heedful.ops.masks import Causal, Mask, Window

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from heedful.explain.attention import attention_stages
-from heedful.explain.operations import activation_stage, linear_stages, norm_stage, sum_stage
-from heedful.explain.stages import Section, Stage
+from heedful.explain.common_stages import activation_stage, linear_stages, norm_stage, sum_stage
+from heedful.explain.stage_types import Section, Stage
 from heedful.layers import FeedForward, GatedFeedForward, PostNormBlock, PostNormDecoderBlock
 
 NORMED = "Each token's vector, normalised"

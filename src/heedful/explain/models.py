@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.explain.block import block_sections
-from heedful.explain.operations import (
+from heedful.explain.common_stages import (
     POSITION_SUM,
     activation_stage,
     bias_of,
@@ -21,7 +21,15 @@ from heedful.explain.operations import (
     sinusoid_stage,
     sum_stage,
 )
-from heedful.explain.stages import Explanation, Formula, Section, Stage, answer, check_index, stored
+from heedful.explain.stage_types import (
+    Explanation,
+    Formula,
+    Section,
+    Stage,
+    answer,
+    check_index,
+    stored,
+)
 from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert, MaskedWordHead
 from heedful.models.checks import check_ids

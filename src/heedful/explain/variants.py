@@ -12,8 +12,8 @@ from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.explain.attention import attend, attention_stages
-from heedful.explain.operations import POSITION_SUM, sinusoid_stage, sum_stage
-from heedful.explain.stages import Explanation, Section, Stage, check_index, stored
+from heedful.explain.common_stages import POSITION_SUM, sinusoid_stage, sum_stage
+from heedful.explain.stage_types import Explanation, Section, Stage, check_index, stored
 from heedful.layers import (
     CausalAttention,
     CrossAttention,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedful.layers.cross_attention import CrossAttention
     from heedful.layers.multi_head import Heads, MultiHeadAttention
     from heedful.layers.norm import NORMS, RMSNorm
-    from heedful.layers.options import check_heads
+    from heedful.layers.option_names import check_heads
     from heedful.layers.single_head import CausalAttention, SelfAttention, SimpleSelfAttention
     from heedful.layers.stacked_heads import StackedHeads
 
@@ -71,7 +71,7 @@ __getattr__, __dir__ = lazy_exports(
             "feed_forward",
         ],
         "heedful.layers.cache": ["KeyValueCache", "LayerCache"],
-        "heedful.layers.options": ["check_heads"],
+        "heedful.layers.option_names": ["check_heads"],
         "heedful.layers.convolution": ["ShortConvolution"],
         "heedful.layers.cross_attention": ["CrossAttention"],
         "heedful.layers.multi_head": ["Heads", "MultiHeadAttention"],

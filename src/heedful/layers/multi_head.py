@@ -11,7 +11,7 @@ from heedful.layers.array_inputs import takes_arrays, takes_unbatched
 from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_tokens
 from heedful.layers.norm import RMSNorm
-from heedful.layers.options import check_heads
+from heedful.layers.option_names import check_heads
 from heedful.ops import Steps, attention, steps
 from heedful.ops.arguments import check_dropout
 from heedful.ops.masks import Mask

@@ -10,7 +10,7 @@ from heedful.errors import ArgumentError
 from heedful.layers.array_inputs import takes_arrays
 from heedful.layers.checks import check_tokens
 from heedful.layers.multi_head import MultiHeadAttention
-from heedful.layers.options import check_heads
+from heedful.layers.option_names import check_heads
 from heedful.layers.single_head import SelfAttention
 from heedful.ops.masks import Mask
 

@@ -9,7 +9,7 @@ import dataclasses
 
 from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
-from heedful.layers.options import (
+from heedful.layers.option_names import (
     ACTIVATION_NAMES,
     GATE_NAMES,
     NORM_NAMES,

@@ -13,21 +13,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.recorder.arranging import ArrangedCall, PendingCall, arrange
 from heedful.recorder.axes.call_kind import crosses, kind_of
 from heedful.recorder.axes.mask_structure import Masks
 from heedful.recorder.axes.padding import tokens_of, visible_keys
 from heedful.recorder.axes.token_ids import Ids, TokenIds
 from heedful.recorder.doors import tape_inputs
-from heedful.recorder.doors.multihead_attention import DOOR as MULTIHEAD
+from heedful.recorder.doors.multihead_axes import DOOR as MULTIHEAD
 from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 from heedful.recorder.options import Options, check_heads
+from heedful.recorder.standard_axes import ArrangedCall, PendingCall, arrange
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check, check_replayed
 from heedful.recording.evidence import Evidence
 from heedful.recording.proof import Layout
-from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.tolerance import TOLERANCE
+from heedful.recording.unpadded import RealTokens, distinct
 
 NO_NUMBERS = "some queries or keys are NaN or infinite, which each kernel treats in its own way"
 # Errors that no call causes, such as a timeout: the call is finalized again at the next access

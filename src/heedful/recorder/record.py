@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.masks import Mask
-from heedful.recorder.arranging import PendingCall
 from heedful.recorder.axes.pass_inputs import Inputs, lengths_of
 from heedful.recorder.axes.usual_order import widths_of
 from heedful.recorder.doors import (
     heedful_attention,
-    multihead_attention,
+    multihead_axes,
+    refused_classes,
     torch_operations,
     transformers_interface,
-    unsupported,
 )
 from heedful.recorder.doors.tape import NESTED, Tape
 from heedful.recorder.doors.uncompiled import uncompiled
@@ -32,6 +31,7 @@ from heedful.recorder.missed_modules import NOTHING, modules_without_calls
 from heedful.recorder.module_stack import Frame, ModuleStack, is_library_model
 from heedful.recorder.observed_call import AXES, Observed
 from heedful.recorder.options import Options, check_heads
+from heedful.recorder.standard_axes import PendingCall
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.verifying import verify
 from heedful.recording import Recording
@@ -94,7 +94,7 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    modules = unsupported.modules_of(model)
+    modules = refused_classes.modules_of(model)
     options = Options.check(model, axes, layers, heads, values, dtype, every, budget, tokenizer)
     recording = Recording(budget=options.budget, naming=options.naming)
     running, stack = ModuleStack(model, modules), ExitStack()
@@ -259,7 +259,7 @@ class _Recorder:
             return None
         frame = running.frames[-1]
         if isinstance(frame.module, nn.MultiheadAttention):
-            multihead_attention.add_module_facts(observed, frame)
+            multihead_axes.add_module_facts(observed, frame)
         widths, lengths = set[int](), set[int]()
         if not observed.axes:
             if frame.name not in self._widths:

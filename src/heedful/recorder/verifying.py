@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.recorder.arranging import PendingCall, arrange, cells_of_call, in_order
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.axes.probe import ModelInputs, ProbedCall, ProbeResult, Probing, Run
 from heedful.recorder.axes.probed_order import NONE, SEVERAL, UNCHANGED
@@ -22,6 +21,7 @@ from heedful.recorder.doors.tape_cells import KEYS, QUERIES, Cells
 from heedful.recorder.finalizing import Finalizer
 from heedful.recorder.module_stack import Frame
 from heedful.recorder.observed_call import AXES
+from heedful.recorder.standard_axes import PendingCall, arrange, cells_of_call, in_order
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout

@@ -64,7 +64,7 @@ class Call(CallRows):
 
     def _repr_html_(self) -> str:
         """Return an HTML table of this call, with a small picture of each head."""
-        from heedful.recording.notebook import html
+        from heedful.recording.html_table import html
 
         return html([self], repr(self).strip("<>"), "call")
 

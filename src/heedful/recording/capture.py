@@ -19,8 +19,8 @@ from heedful.recording.certificate import Check, certify
 from heedful.recording.evidence import Evidence
 from heedful.recording.pause import recording_paused
 from heedful.recording.proof import Layout
-from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, take_rows
 from heedful.recording.row_sums import RowSums, unknown
+from heedful.recording.unpadded import RealTokens, of_sequence, row_of, take_rows
 
 # Errors that a call's own tensors can cause. Any other error, such as a signal handler's
 # TimeoutError, comes from outside and is raised

@@ -21,8 +21,8 @@ from heedful.ops.map_region import fully_masked, row_log_sum_exp, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.recording.evidence import Evidence, are_finite, projected, worst_tolerance
 from heedful.recording.mask_groups import Group, groups_of
-from heedful.recording.real_tokens import RealTokens, take_rows
 from heedful.recording.tolerance import least, relative_rounding, rounding_of_sums
+from heedful.recording.unpadded import RealTokens, take_rows
 
 LEAST = 1e-30  # smallest divisor, for heads whose values are all equal
 NOT_FINITE = "some values are not finite, or too large to be added up"

@@ -35,8 +35,8 @@ from heedful.recording.checks import is_integer, texts_of
 from heedful.recording.image_patches import Patches
 from heedful.recording.images import Images
 from heedful.recording.proof import Layout
-from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.token_labels import Texts, name_ids
+from heedful.recording.unpadded import RealTokens, distinct
 
 VERSION = 1
 IMAGE = "image"  # prefix of the names of image tensors

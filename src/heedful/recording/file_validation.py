@@ -16,7 +16,7 @@ from heedful.recording.checks import is_integer
 from heedful.recording.images import Images
 from heedful.recording.pixels import LONGEST
 from heedful.recording.proof import LAYOUTS
-from heedful.recording.real_tokens import RealTokens, distinct
+from heedful.recording.unpadded import RealTokens, distinct
 
 CALL_KINDS = ("self", "causal", "cross")
 

@@ -25,9 +25,9 @@ from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import sampled_rows
 from heedful.recording.proof import LAYOUTS
-from heedful.recording.real_tokens import take_rows
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.tolerance import tolerance_of
+from heedful.recording.unpadded import take_rows
 
 ROWS = 256  # rows of a mask that are processed at once
 

@@ -20,8 +20,8 @@ from heedful.ops.masks import Causal, Mask, Window
 from heedful.recording.capture import Capture
 from heedful.recording.generation import allowed_rows, continues, error_of, no_continuation
 from heedful.recording.module_names import side_of
-from heedful.recording.real_tokens import RealTokens
 from heedful.recording.recording import Recording
+from heedful.recording.unpadded import RealTokens
 
 REMEDY = "record the generation, and view it with recording.stitched()"
 INITIAL_CAPACITY = 64  # rows of a buffer at first; it doubles when it is full

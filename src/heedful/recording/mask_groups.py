@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.ops.inputs import ENTRIES, AttentionInputs
 from heedful.ops.masks import Combined, Mask
-from heedful.recording.real_tokens import RealTokens
+from heedful.recording.unpadded import RealTokens
 
 
 class Group(NamedTuple):

@@ -287,7 +287,7 @@ class Sequence:
         return [*others, *named], [f"a generation of {passes:,} passes, drawn as one"]
 
     def _repr_html_(self) -> str:
-        from heedful.recording.notebook import html
+        from heedful.recording.html_table import html
 
         is_cheap = sum(capture.key.shape[-2] for capture in self._sequence_captures) <= STITCHED
         calls, notes = self._stitched() if is_cheap else (list(self), [])

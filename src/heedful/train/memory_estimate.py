@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heedful.errors import ArgumentError
-from heedful.layers.options import GATE_NAMES
+from heedful.layers.option_names import GATE_NAMES
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import TrainSettings
 

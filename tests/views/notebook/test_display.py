@@ -13,7 +13,7 @@ from small_recordings import MADE, of_gpt, padded, sharp
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.recording import notebook
+from heedful.recording import html_table
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.notebook import display
 from heedful.views.notebook.kernel_side import texts_and_view
@@ -43,7 +43,7 @@ def test_the_page_with_the_table_and_the_words_beside_it(kernel):
 
 def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
     monkeypatch.setattr(display, "has_widgets", lambda: False)
-    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    monkeypatch.setattr(html_table, "find_spec", lambda name: None)
     recording = of_gpt()
     assert recording._repr_mimebundle_() is None
     assert "pip install 'heedful[notebook]'" in html.unescape(recording._repr_html_())

@@ -7,7 +7,7 @@ import re
 
 from heedful.recorder.axes.mask_structure import offset_of
 from heedful.recorder.observed_call import Observed
-from heedful.recording.real_tokens import RealTokens, distinct
+from heedful.recording.unpadded import RealTokens, distinct
 
 # Parts of the names of modules that attend to another sequence
 CROSS_NAMES = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")

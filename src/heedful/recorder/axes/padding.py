@@ -19,7 +19,7 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding,
 from heedful.recorder.axes.mask_structure import recognise
 from heedful.recorder.observed_call import Observed, TokenMasks
 from heedful.recording.mask_groups import tables_of
-from heedful.recording.real_tokens import RealTokens, are_contiguous, of_sequence, row_of
+from heedful.recording.unpadded import RealTokens, are_contiguous, of_sequence, row_of
 
 
 def tokens_of(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.observed_call import Observed
-from heedful.recording.real_tokens import RealTokens, distinct
+from heedful.recording.unpadded import RealTokens, distinct
 
 SAME = 1e-3  # relative to the largest entry of a key; keys of other tokens differ by more
 

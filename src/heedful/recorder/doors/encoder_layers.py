@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.recorder.doors import multihead_attention, without_mode
+from heedful.recorder.doors import multihead_axes, outside_mode
 from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 
@@ -53,7 +53,7 @@ def from_layer(output: Tensor, inputs: dict[str, Any]) -> Observed:
 
 def _linear(like: Tensor) -> Callable[..., Tensor]:
     """Return `F.linear`, with the casts of autocast if autocast is on now."""
-    if not without_mode.is_autocasting():
+    if not outside_mode.is_autocasting():
         return F.linear
     kind = torch.get_autocast_dtype(like.device.type)
 
@@ -90,6 +90,6 @@ def _projected(
         mask = ~hidden
     scale = query.shape[-1] ** -0.5
     return Observed(
-        query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR,
+        query, key, value, None, scale, mask=mask, door=multihead_axes.DOOR,
         axes=AXES, cross=False,
     )  # fmt: skip

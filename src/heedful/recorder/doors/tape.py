@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import ArgumentError
 from heedful.ops.log_sum_exp import request_lse
-from heedful.recorder.doors import without_mode
+from heedful.recorder.doors import outside_mode
 from heedful.recorder.doors.tape_steps import (
     MOVES,
     PRODUCTS,
@@ -103,7 +103,7 @@ class Tape(TorchDispatchMode):
         self._noise: dict[int, StorageWeakRef] = {}  # random masks of dropout
         self._softmaxes: list[tuple[str, Step]] = []  # softmaxes of products
         self._merged: set[int] = set()  # products whose softmax is part of another call's weights
-        self._composites = without_mode.Composites()
+        self._composites = outside_mode.Composites()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -132,11 +132,11 @@ class Tape(TorchDispatchMode):
         if kind.is_view:
             return function(*arguments, **keywords)
         if pause.thread.is_paused or not self.is_followed():
-            return without_mode.run(function, arguments, keywords, kind.name)
+            return outside_mode.run(function, arguments, keywords, kind.name)
         if self._is_decomposed(function, kind, arguments) and not types:
             with self:
                 return self._composites.run(function, arguments, keywords)
-        outputs = without_mode.run(function, request_lse(kind.name, arguments), keywords, kind.name)
+        outputs = outside_mode.run(function, request_lse(kind.name, arguments), keywords, kind.name)
         pause.thread.is_paused = True
         try:
             self._follow(function, kind, arguments, keywords, outputs)
@@ -153,7 +153,7 @@ class Tape(TorchDispatchMode):
         if not kind.is_composite:
             return False
         is_layer = kind.name == "linear" and self._is_parameter(arguments[1])
-        return not (is_layer or without_mode.has_own_kernel(function, arguments))
+        return not (is_layer or outside_mode.has_own_kernel(function, arguments))
 
     def _follow(
         self, function: Any, kind: Kind, arguments: tuple, keywords: dict, outputs: Any

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from heedful.errors import RunError
-from heedful.recorder.doors import without_mode
+from heedful.recorder.doors import outside_mode
 
 OUTSIDE = -1  # the index of an entry that is not of the product, such as a sink's
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -56,7 +56,7 @@ def kind_of(function: Any) -> Kind:
     returns_alias = any(result.alias_info for result in schema.returns)
     is_view = (returns_alias and writes is None) or name in ("_unsafe_view", "_reshape_alias")
     names = tuple(argument.name for argument in schema.arguments)
-    is_composite = without_mode.has_kernel(function, COMPOSITE)
+    is_composite = outside_mode.has_kernel(function, COMPOSITE)
     return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 

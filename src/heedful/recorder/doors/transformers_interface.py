@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from heedful.errors import HeedfulError
 from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.masks import Causal
-from heedful.recorder.doors import flash_attention
+from heedful.recorder.doors import flash_masks
+from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.doors.sdpa import DROPPED
-from heedful.recorder.doors.shared_context import ProcessWide
 from heedful.recorder.observed_call import AXES, Observed, Report
 from heedful.recording.module_names import Modules
 
@@ -135,8 +135,8 @@ def from_arguments(
     sinks = inputs.get("s_aux", inputs.get("sinks"))  # per head, or per query with four axes
     sinks = sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
     cross, real = getattr(module, "is_cross_attention", None) or None, None
-    if flash_attention.is_flash(implementation):
-        mask, real = flash_attention.mask_of(inputs, causal), flash_attention.real_of(inputs, cross)
+    if flash_masks.is_flash(implementation):
+        mask, real = flash_masks.mask_of(inputs, causal), flash_masks.real_of(inputs, cross)
     elif implementation == "eager" and mask is not None and mask.dtype == torch.bool:
         mask = mask.to(query.dtype)  # eager attention adds a boolean mask to the scores as 1 and 0
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:

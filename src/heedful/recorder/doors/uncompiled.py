@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from heedful.recorder.doors.shared_context import ProcessWide
+from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recording.module_names import Modules
 
 KNOWN = ("heedful.", "torch.nn.")  # modules that compile nothing while they run

@@ -6,7 +6,7 @@ import { Heads } from "./heads/scores.js";
 import { follow, systemTheme } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { MapPane } from "./map/map.js";
-import { Profile } from "./map/profile.js";
+import { Profile } from "./map/row_curve.js";
 import { LegendBar, Scale } from "./map/scale.js";
 import { liveAnswer } from "./request.js";
 import { SegmentPane } from "./segments/segment_table.js";

@@ -17,7 +17,7 @@ import { label, omissions } from "./stages.js";
 import { State } from "./state.js";
 import { writtenOut } from "./sums.js";
 
-/** @import { Group, Panel } from "./scene.js" */
+/** @import { Group, Panel } from "./step_layout.js" */
 /** @import { Cell, PageWalk, Stage, Walk } from "./types.js" */
 /** @import { Host } from "../../explorer/page/types.js" */
 

@@ -1,6 +1,7 @@
 // Computes a variant of attention on a typed sentence, in double precision, from its definition.
+
+import { vector } from "./hashed_vectors.js";
 import { hasPairs, steps } from "./stages.js";
-import { vector } from "./vectors.js";
 import { words } from "./words.js";
 
 /** @import { Formula, Stage, Walk } from "./types.js" */

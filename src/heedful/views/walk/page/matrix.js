@@ -3,12 +3,12 @@
 import { html, useLayoutEffect, useRef } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
 import { colour } from "./colours.js";
-import { fits, fontClass, highlight, inCell, isShare } from "./scene.js";
 import { BROAD, FONT, labelHeight, longest } from "./sizes.js";
 import { label } from "./stages.js";
+import { fits, fontClass, highlight, inCell, isShare } from "./step_layout.js";
 
 /** @import { State } from "./state.js" */
-/** @import { Group, Panel } from "./scene.js" */
+/** @import { Group, Panel } from "./step_layout.js" */
 /** @import { Walk } from "./types.js" */
 
 /** @typedef {{state: State, walk: Walk, group: Group, panel: Panel, names: {rows: boolean, columns: boolean}, dark: boolean}} Props */

@@ -1,9 +1,10 @@
 // The cell sizes of a step's matrices: as large as the room allows, and large enough for numbers if
 // possible, with priority for the results.
-import { fits, scene } from "./scene.js";
-import { label } from "./stages.js";
 
-/** @import { Group, Panel } from "./scene.js" */
+import { label } from "./stages.js";
+import { fits, scene } from "./step_layout.js";
+
+/** @import { Group, Panel } from "./step_layout.js" */
 /** @import { Step, Walk } from "./types.js" */
 /** @typedef {{wide: number, high: number}} Room pixels */
 

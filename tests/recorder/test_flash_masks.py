@@ -9,7 +9,7 @@ from transformers import modeling_flash_attention_utils as utils
 import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, KeyRanges, Window
-from heedful.recorder.doors import flash_attention
+from heedful.recorder.doors import flash_masks
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -160,23 +160,23 @@ def given(N, M, **others):
 
 def test_what_hides_nothing_is_no_mask():
     lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}  # alone they are not heeded
-    assert flash_attention.mask_of(given(5, 5, **lengths), causal=False) is None
-    assert flash_attention.mask_of(given(1, 7, sliding_window=7), causal=True) is None
-    assert flash_attention.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
-    assert flash_attention.mask_of(given(3, 7), causal=True) == Causal(4)
-    assert flash_attention.mask_of(given(6, 6, sliding_window=2), causal=False) == Window(2, 0)
+    assert flash_masks.mask_of(given(5, 5, **lengths), causal=False) is None
+    assert flash_masks.mask_of(given(1, 7, sliding_window=7), causal=True) is None
+    assert flash_masks.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
+    assert flash_masks.mask_of(given(3, 7), causal=True) == Causal(4)
+    assert flash_masks.mask_of(given(6, 6, sliding_window=2), causal=False) == Window(2, 0)
 
 
 TOLD = [
     {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])},
     {"position_ids": torch.tensor([[2, 3, 2, 3, 4]])},  # as RoBERTa counts
-    dict.fromkeys(flash_attention.LENGTHS, torch.tensor([0, 2, 5])),
+    dict.fromkeys(flash_masks.LENGTHS, torch.tensor([0, 2, 5])),
 ]
 
 
 @pytest.mark.parametrize("arguments", TOLD)
 def test_structures_stay_structures(arguments):
-    mask = flash_attention.mask_of(given(5, 5, **arguments), causal=True)
+    mask = flash_masks.mask_of(given(5, 5, **arguments), causal=True)
     assert [type(part) for part in mask.parts] == [KeyRanges, Causal]
     assert mask.parts[0].end.tolist() == [2, 2, 5, 5, 5]
 
@@ -186,4 +186,4 @@ def test_structures_stay_structures(arguments):
 )
 def test_what_cannot_be_told_is_missed(others):
     with pytest.raises(RunError, match=r"pages|packed"):
-        flash_attention.mask_of(given(3, 8, **others), causal=True)
+        flash_masks.mask_of(given(3, 8, **others), causal=True)

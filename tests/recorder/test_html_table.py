@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.pictures.thumbnails import GREY, strip
-from heedful.recording import notebook
+from heedful.recording import html_table
 
 
 class Attend(nn.Module):
@@ -143,7 +143,7 @@ def test_a_page_stays_small_whatever_was_recorded(layers, heads):
 
 def test_what_would_take_long_is_left_out_and_said(monkeypatch):
     recording = recorded(3, 2, 100)
-    monkeypatch.setattr(notebook, "SCORES", 2 * 80 * 100)
+    monkeypatch.setattr(html_table, "SCORES", 2 * 80 * 100)
     html = recording._repr_html_()
     assert len(pictures(html)) == 1
     assert "2 calls without a picture, which would take long: recording[0].plot(heads=0)" in html

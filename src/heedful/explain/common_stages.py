@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.explain.stages import Formula, Stage, row_reader, stored
+from heedful.explain.stage_types import Formula, Stage, row_reader, stored
 from heedful.layers import ACTIVATIONS, GATES
 from heedful.ops.positions import rotate
 
