@@ -77,7 +77,7 @@ RECORDER = (
     ("observed_call", "module_stack"),
     ("doors",),
     ("axes",),
-    ("arranging", "options"),
+    ("standard_axes", "options"),
     ("finalizing",),
     ("verifying",),
     ("record",),
